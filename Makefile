@@ -7,8 +7,8 @@ ARGS ?=
 # Set-up talks on stderr, so that `make -s demo ARGS='--once -o json'` prints only the demo's own words on stdout.
 define install
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) 1>&2
-	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r packaging/requirements/$(1).txt 1>&2
-	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . 1>&2
+	@$(PY) -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r packaging/requirements/$(1).txt 1>&2
+	@$(PY) -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e . 1>&2
 	@touch $@
 endef
 

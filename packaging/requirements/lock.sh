@@ -7,7 +7,7 @@ lock() {
     out=packaging/requirements/$1.txt
     shift
     # uv reads the old file first, so that a pin moves only when asked to (UV_ARGS=--upgrade)
-    printf 'hatchling\n' | uv pip compile -q --universal --python-version 3.10 --generate-hashes --no-annotate \
+    printf 'hatchling\neditables\n' | uv pip compile -q --universal --python-version 3.10 --generate-hashes --no-annotate \
         --no-header --no-emit-index-url ${UV_ARGS:-} "$@" -o "$out" pyproject.toml -
 }
 lock base
