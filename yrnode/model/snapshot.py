@@ -1,0 +1,88 @@
+"""What is known at one moment, frozen: the only thing that a decision sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from yrnode.model.cause import Cause
+from yrnode.model.group import GroupRecord
+from yrnode.model.spec import ComponentSpec
+from yrnode.model.state import Plane, State
+from yrnode.model.verdict import Tally
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One fault of a component: when (monotonic seconds), how long it had been ready before, and why."""
+
+    at: float
+    ready_for: float
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class ComponentView:
+    """One component. Times are monotonic seconds.
+
+    `death`: the cause read from an exit or a failed launch of the current instance. `cleaned`: the residue room
+    is done; `blocked` says what it found in the way. `gone`: nothing of the instance is left. `leaving`: why the
+    current stop was asked for. `restart`: an operator's request that is not carried out yet.
+    """
+
+    spec: ComponentSpec
+    state: State
+    since: float
+    wanted: bool = True
+    unwanted: Cause | None = None
+    restart: Cause | None = None
+    cause: Cause | None = None
+    instance: str = ""
+    generation: int = 0
+    pid: int | None = None
+    deadline: float | None = None
+    death: Cause | None = None
+    cleaned: bool = False
+    blocked: Cause | None = None
+    gone: bool = False
+    leaving: Cause | None = None
+    ready_at: float | None = None
+    ready_seconds: float | None = None
+    checks: Mapping[str, Tally] = field(default_factory=dict)
+    history: tuple[Failure, ...] = ()
+    restarts: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def plane(self) -> Plane:
+        return self.spec.plane
+
+    @property
+    def proven(self) -> bool:
+        return all(self.checks[c.name].passed for c in self.spec.gates)
+
+
+@dataclass(frozen=True)
+class GroupView:
+    name: str
+    record: GroupRecord
+    members: tuple[str, ...]
+    wanted: bool = True
+    unwanted: Cause | None = None
+    restart: Cause | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays."""
+
+    now: float
+    jitter: float
+    components: Mapping[str, ComponentView]
+    groups: Mapping[str, GroupView] = field(default_factory=dict)
+    store_available: bool = False
+    store_since: float = 0.0
+    closing: bool = False

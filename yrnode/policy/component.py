@@ -1,0 +1,223 @@
+"""What one component needs next. Pure: a snapshot in, at most one action out."""
+
+from __future__ import annotations
+
+from yrnode.model.action import Action
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import Stage
+from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
+from yrnode.model.verdict import Verdict
+from yrnode.policy import restart
+
+
+def decide(c: ComponentView, s: Snapshot) -> Action | None:
+    if c.state in RUNNING:
+        return _running(c, s)
+    match c.state:
+        case State.STOPPED | State.BACKOFF:
+            return _resting(c, s)
+        case State.CLEANING:
+            return _cleaning(c, s)
+        case State.STOPPING:
+            return _stopping(c, s)
+        case _:
+            return _given_up(c, s)
+
+
+def wanted(c: ComponentView, s: Snapshot) -> bool:
+    """Whether the component should run: its own wish, or its group's."""
+    if c.spec.group is None:
+        return c.wanted
+    return s.groups[c.spec.group].wanted
+
+
+def missing(c: ComponentView, s: Snapshot) -> list[str]:
+    """What must be ready before this component may start, and is not: names, each with its state."""
+    lacking = [
+        f"{other.name} ({other.state.value})"
+        for other in s.components.values()
+        if other.plane.order < c.plane.order and (other.state is not State.READY or other.restart is not None)
+    ]
+    if c.plane is not Plane.STORE and not s.store_available:
+        lacking.append("store (unavailable)")
+    return lacking
+
+
+def fault(c: ComponentView, s: Snapshot) -> Cause | None:
+    """Why the running instance must be replaced, if it must."""
+    if c.death is not None:
+        return c.death
+    if c.state is State.STARTING:
+        if c.deadline is not None and s.now >= c.deadline:
+            took = f"not ready {c.spec.start_timeout_s:g} s after its start"
+            return Cause(Reason.START_TIMEOUT, took, _first_gap(c), c.name)
+        return None
+    failing = failing_checks(c)
+    if failing and _may_restart(c, s):
+        name = failing[0]
+        return Cause(Reason.CHECK, f"check {name} fails", c.checks[name].result.evidence, c.name)
+    return None
+
+
+def failing_checks(c: ComponentView) -> list[str]:
+    """Checks beyond their threshold that are allowed to act, in the order of the spec."""
+    return [k.name for k in c.spec.checks if k.act and k.watch and c.checks[k.name].failing]
+
+
+def _first_gap(c: ComponentView) -> str:
+    for check in c.spec.gates:
+        tally = c.checks[check.name]
+        if not tally.passed:
+            return f"{check.name}: {tally.result.evidence}"
+    return "its main process was not found"
+
+
+def _may_restart(c: ComponentView, s: Snapshot) -> bool:
+    # A worker cannot start without etcd: while etcd is away, a sick worker is better than none.
+    if c.plane is not Plane.CACHE:
+        return True
+    stores = [o for o in s.components.values() if o.plane is Plane.STORE]
+    return s.store_available and all(o.state is State.READY for o in stores)
+
+
+def _unwanted(c: ComponentView, s: Snapshot) -> Cause:
+    view = c if c.spec.group is None else s.groups[c.spec.group]
+    return view.unwanted or Cause(Reason.OPERATOR, "stopped by an operator")
+
+
+def _turn(c: ComponentView, s: Snapshot) -> bool:
+    """Stops that were asked for go from the top plane down; nobody loses what it still needs."""
+    return not any(
+        o.plane.order > c.plane.order and o.state in WITH_PROCESS and _ending(o, s) for o in s.components.values()
+    )
+
+
+def _ending(c: ComponentView, s: Snapshot) -> bool:
+    if c.state is State.STOPPING or c.restart is not None or not wanted(c, s):
+        return True
+    group = s.groups.get(c.spec.group or "")
+    return group is not None and (group.restart is not None or group.record.stage is not Stage.GO)
+
+
+def _running(c: ComponentView, s: Snapshot) -> Action | None:
+    if not wanted(c, s):
+        return Action(Move.STOP, c.name, _unwanted(c, s)) if _turn(c, s) else None
+    if c.restart is not None:
+        return Action(Move.STOP, c.name, c.restart) if _turn(c, s) else None
+    if c.spec.group is not None:
+        record = s.groups[c.spec.group].record
+        if record.stage is not Stage.GO or c.generation < record.n:
+            own = record.cause.component == c.name
+            why = record.cause if own else Cause(Reason.GROUP, *_group_words(c, s))
+            return Action(Move.STOP, c.name, why)
+    elif found := fault(c, s):
+        return Action(Move.STOP, c.name, found)
+    return _health(c)
+
+
+def _health(c: ComponentView) -> Action | None:
+    if c.state is State.STARTING:
+        if c.proven and c.pid is not None:
+            gates = ", ".join(k.name for k in c.spec.gates)
+            return Action(Move.READY, c.name, Cause(Reason.PROVEN, f"proven by {gates}"))
+        return None
+    failing = failing_checks(c)
+    if failing and c.state is State.READY:
+        evidence = c.checks[failing[0]].result.evidence
+        return Action(Move.UNHEALTHY, c.name, Cause(Reason.CHECK, f"check {failing[0]} fails", evidence, c.name))
+    if not failing and c.state is State.UNHEALTHY and c.death is None:
+        return Action(Move.RECOVER, c.name, Cause(Reason.RECOVERED, "its checks pass again"))
+    return None
+
+
+def _group_words(c: ComponentView, s: Snapshot) -> tuple[str, str]:
+    record = s.groups[c.spec.group or ""].record
+    whose = f"{record.cause.component}: " if record.cause.component else ""
+    return f"group {c.spec.group} restarts as generation {record.n}", f"{whose}{record.cause}"
+
+
+def _resting(c: ComponentView, s: Snapshot) -> Action | None:
+    if not wanted(c, s):
+        return Action(Move.STOP, c.name, _unwanted(c, s)) if c.state is State.BACKOFF else None
+    if c.state is State.BACKOFF and c.restart is None and s.now < (c.deadline or 0.0):
+        return None
+    if missing(c, s):
+        return None
+    cause = c.restart or c.leaving or Cause(Reason.START, "first start")
+    if c.spec.group is not None:
+        record = s.groups[c.spec.group].record
+        if record.stage is Stage.FAILED:
+            return Action(Move.GIVE_UP, c.name, record.cause)
+        if record.stage is not Stage.STOP:
+            return None
+        cause = record.cause
+    return Action(Move.CLEAN, c.name, cause)
+
+
+def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
+    if not wanted(c, s):
+        return Action(Move.STOP, c.name, _unwanted(c, s))
+    cause = c.cause or Cause(Reason.START, "first start")
+    if c.spec.group is not None:
+        record = s.groups[c.spec.group].record
+        if record.stage is Stage.FAILED:
+            return Action(Move.GIVE_UP, c.name, record.cause)
+        if not c.cleaned:
+            return None
+        # one start a generation: the second must wait for the next go
+        if record.stage is not Stage.GO or c.generation >= record.n:
+            return None
+        cause = record.cause
+    elif c.blocked is not None:
+        return Action(Move.GIVE_UP, c.name, c.blocked)
+    elif not c.cleaned:
+        return None
+    return Action(Move.START, c.name, cause)
+
+
+def _stopping(c: ComponentView, s: Snapshot) -> Action | None:
+    if not c.gone:
+        return None
+    gone = Cause(Reason.GONE, "nothing of the instance is left")
+    if not wanted(c, s) or c.restart is not None:
+        return Action(Move.REST, c.name, gone)
+    if c.spec.group is not None:
+        record = s.groups[c.spec.group].record
+        if record.stage is Stage.FAILED:
+            return Action(Move.GIVE_UP, c.name, record.cause)
+        return Action(Move.REST, c.name, gone)
+    if c.leaving is None or not c.leaving.fault:
+        return Action(Move.REST, c.name, gone)
+    verdict = restart.judge(c.history, s.now, s.jitter)
+    why = c.leaving
+    if isinstance(verdict, restart.GiveUp):
+        return Action(Move.GIVE_UP, c.name, Cause(why.reason, verdict.text, "", c.name))
+    return Action(Move.WAIT, c.name, Cause(why.reason, f"{why.text}; {verdict.text}", why.evidence), verdict.delay_s)
+
+
+def _given_up(c: ComponentView, s: Snapshot) -> Action | None:
+    if not wanted(c, s):
+        return Action(Move.STOP, c.name, _unwanted(c, s))
+    if c.spec.group is not None:
+        record = s.groups[c.spec.group].record
+        return Action(Move.REST, c.name, record.cause) if record.stage is Stage.STOP else None
+    if c.restart is not None and not missing(c, s):
+        return Action(Move.CLEAN, c.name, c.restart)
+    return None
+
+
+def waits_for(c: ComponentView, s: Snapshot) -> list[str]:
+    """What keeps a wanted component from starting, for people."""
+    if c.state in (State.STOPPED, State.BACKOFF, State.CLEANING) and wanted(c, s):
+        return missing(c, s)
+    return []
+
+
+def failing_evidence(c: ComponentView) -> str:
+    """The first check that is not ok, with its evidence, or an empty string."""
+    for check in c.spec.checks:
+        tally = c.checks[check.name]
+        if tally.result.verdict is Verdict.FAIL:
+            return f"{check.name}: {tally.result.evidence}"
+    return ""

@@ -1,0 +1,20 @@
+"""How single results become a verdict about a component."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from yrnode.model.spec import CheckSpec
+from yrnode.model.verdict import Result, Tally, Verdict
+
+
+def fold(tally: Tally, result: Result, at: float, spec: CheckSpec) -> Tally:
+    """The tally after one more result. An unknown result changes neither row: it proves nothing."""
+    if result.verdict is Verdict.UNKNOWN:
+        return replace(tally, result=result, at=at)
+    if result.verdict is Verdict.OK:
+        successes = tally.successes + 1
+        failing = tally.failing and successes < spec.successes
+        return Tally(result, at, 0, successes, failing, passed=True)
+    failures = tally.failures + 1
+    return Tally(result, at, failures, 0, tally.failing or failures >= spec.failures, tally.passed)
