@@ -1,0 +1,83 @@
+"""The kernel's process table, read from /proc.
+
+psutil would do, but a scan of all processes for one session or mark is on the stop path, and this is much cheaper.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MARK = b"YRNODE_INSTANCE"
+HOME = b"YRNODE_HOME"
+
+
+@dataclass(frozen=True)
+class Proc:
+    """One process. `start_ticks` (clock ticks since boot) and the boot id make a pid unique."""
+
+    pid: int
+    comm: str
+    state: str
+    ppid: int
+    pgid: int
+    sid: int
+    start_ticks: int
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.comm}, state {self.state})"
+
+
+def read(pid: int) -> Proc | None:
+    """The process, or None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            text = f.read().decode("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # comm may hold blanks and brackets: it ends at the last one
+    head, _, rest = text.rpartition(")")
+    fields = rest.split()
+    return Proc(
+        pid, head.partition("(")[2], fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+    )
+
+
+def scan() -> Iterator[Proc]:
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            proc = read(int(entry))
+            if proc is not None:
+                yield proc
+
+
+def marks(pid: int) -> tuple[str, str]:
+    """(instance, home) from the process's own environment, empty where it has none or hides it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            fields = f.read().split(b"\0")
+    except OSError:
+        return "", ""
+    found = dict(x.split(b"=", 1) for x in fields if x.startswith((MARK + b"=", HOME + b"=")))
+    return os.fsdecode(found.get(MARK, b"")), os.fsdecode(found.get(HOME, b""))
+
+
+def alive(proc: Proc) -> bool:
+    """Whether this very process still runs: not a later one with its pid, and not a zombie."""
+    now = read(proc.pid)
+    return now is not None and now.start_ticks == proc.start_ticks and now.state not in "ZX"
+
+
+def command(pid: int) -> str:
+    """The command line for people, shortened to 200 characters."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return f.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:200]
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        return f.read().strip()
