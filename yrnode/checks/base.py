@@ -1,0 +1,54 @@
+"""What a check is: one probe of one instance, a verdict with evidence out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+
+from yrnode.model.spec import CheckSpec
+from yrnode.model.verdict import Result
+from yrnode.store.interface import Store
+
+
+@dataclass(frozen=True)
+class Target:
+    """The instance that is probed. `pid` is None until its main process is known."""
+
+    component: str
+    instance: str
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What checks share. `store_steady_s`: for how many seconds the store has answered without a break."""
+
+    http: aiohttp.ClientSession
+    store: Store
+    store_steady_s: Callable[[], float]
+
+
+class Check(Protocol):
+    """A probe that raises is recorded as unknown by whoever runs it; one that is out of time has failed."""
+
+    async def probe(self, target: Target) -> Result: ...
+
+    async def close(self) -> None: ...
+
+
+class Stateless:
+    """A check that keeps nothing between probes."""
+
+    def __init__(self, spec: CheckSpec, tools: Tools) -> None:
+        self.spec = spec
+        self.tools = tools
+
+    def param(self, name: str) -> Any:
+        return self.spec.params[name]
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)

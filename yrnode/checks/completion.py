@@ -1,0 +1,71 @@
+"""A completion of one token on the rank's own port: the only proof that an engine generates.
+
+`/health` answers 200 from a frozen engine. Judged by `finish_reason` and `usage`: the text of one token may be empty.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import aiohttp
+
+from yrnode.checks.base import Stateless, Target
+from yrnode.checks.http import reason
+from yrnode.model.verdict import Result, fail, ok, unknown
+
+
+class CompletionCheck(Stateless):
+    """params: `url` (of the server, with root path), `model`, `key` (empty for none)."""
+
+    async def probe(self, target: Target) -> Result:
+        try:
+            status, body = await complete(
+                self.tools.http,
+                self.param("url"),
+                self.param("model"),
+                f"canary {time.time_ns()}",
+                1,
+                self.param("key"),
+            )
+        except aiohttp.ClientError as e:
+            return fail(f"completion: {reason(e)}")
+        return judge(status, body)
+
+
+async def complete(
+    http: aiohttp.ClientSession, url: str, model: str, prompt: str, max_tokens: int, key: str = ""
+) -> tuple[int, Any]:
+    """One completion without streaming: HTTP status and the decoded body (text where it is no JSON)."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+    async with http.post(f"{url}/v1/completions", json=request, headers=headers) as response:
+        try:
+            return response.status, await response.json(content_type=None)
+        except ValueError:
+            return response.status, await response.text()
+
+
+def judge(status: int, body: Any) -> Result:
+    """What the answer proves. A refusal that is about us, not about the engine, is unknown."""
+    if status in (401, 403):
+        return unknown(f"canary not authorised (HTTP {status})")
+    if status in (400, 404, 405, 422, 501):
+        return unknown(f"canary does not fit this server (HTTP {status}: {_message(body)})")
+    if status != 200:
+        return fail(f"completion: HTTP {status}: {_message(body)}")
+    try:
+        finished = body["choices"][0]["finish_reason"]
+        tokens = int(body["usage"]["completion_tokens"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return fail(f"completion: HTTP 200, but no completion in it: {_message(body)}")
+    if finished not in ("length", "stop") or tokens < 1:
+        return fail(f"completion: finish_reason {finished}, {tokens} tokens")
+    return ok(f"completion: {tokens} token, finish_reason {finished}")
+
+
+def _message(body: Any) -> str:
+    if isinstance(body, dict):
+        error = body.get("error", body)
+        body = error.get("message", error) if isinstance(error, dict) else error
+    return " ".join(str(body).split())[:160]
