@@ -60,12 +60,11 @@ class KvCheck(Stateless):
 class _Helper:
     """The child process. `usable` ends with the first question that was given up: a late answer would be mistaken."""
 
-    def __init__(
-        self, child: subprocess.Popen[bytes], reader: asyncio.StreamReader, pipe: asyncio.BaseTransport
-    ) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], stdin: int, reader: asyncio.StreamReader) -> None:
         self._child = child
+        self._stdin = stdin
         self._reader = reader
-        self._pipe = pipe
+        self._pipe: asyncio.BaseTransport | None = None
         self.usable = True
 
     @classmethod
