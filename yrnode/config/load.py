@@ -1,0 +1,63 @@
+"""Finding and reading the cluster file."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from yrnode.config.cluster import Cluster
+from yrnode.config.problems import problems
+from yrnode.config.report import lines_of
+from yrnode.config.yaml import MAX_BYTES, Document, parse
+from yrnode.model.errors import UsageError
+
+DEFAULT_FILE = "/etc/yrnode/cluster.yaml"
+
+
+@dataclass(frozen=True)
+class ClusterFile:
+    """A cluster file that was read: its values, and where each is written, for those who find more faults in it."""
+
+    path: Path
+    cluster: Cluster
+    document: Document
+
+
+def find_file(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> str:
+    """The file's place: `--config`, else `YRNODE_CONFIG`, else /etc/yrnode/cluster.yaml."""
+    environ = os.environ if environ is None else environ
+    return os.fspath(given) if given else environ.get("YRNODE_CONFIG") or DEFAULT_FILE
+
+
+def read(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> ClusterFile:
+    """Read and validate the cluster file. Raises UsageError with one line for each fault in it."""
+    file = find_file(given, environ)
+    path = Path(file)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"{file}: {reason}; name the cluster file with --config or YRNODE_CONFIG") from None
+    document = parse(content, file)
+    return ClusterFile(path, validate(document, path.absolute().parent), document)
+
+
+def load(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Cluster:
+    """The cluster of the file; see `read`."""
+    return read(given, environ).cluster
+
+
+def validate(document: Document, base: Path) -> Cluster:
+    """A document's values as a cluster; relative paths begin at `base`. Raises UsageError."""
+    try:
+        cluster = Cluster.model_validate(document.data, context={"base": base})
+    except ValidationError as error:
+        raise UsageError(*lines_of(error, document)) from None
+    found = problems(cluster)
+    if found:
+        rows = sorted(found, key=lambda problem: document.line(problem.path))
+        raise UsageError(*dict.fromkeys(document.fault(problem.path, problem.text) for problem in rows))
+    return cluster
