@@ -1,0 +1,172 @@
+"""The read-only routes, the same on TCP and on the Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from yrnode.api import page
+from yrnode.api.node import Node
+from yrnode.api.status import reasons, status
+from yrnode.model.errors import UsageError
+from yrnode.telemetry.metrics import CONTENT_TYPE
+
+LONGEST_WAIT_S = 60.0
+"""Upper bound of `/events?wait=`."""
+
+MOST_STREAMS = 64
+"""Event streams at once; each costs a connection and a task."""
+
+_HEARTBEAT_S = 15.0
+_STUCK_S = 30.0
+
+NODE = web.AppKey("node", Node)
+STREAMS = web.AppKey("streams", set[Any])
+
+
+def read_app(node: Node) -> web.Application:
+    """An application whose every route is a GET that changes nothing."""
+    app = web.Application(client_max_size=64 * 1024, middlewares=[_errors])
+    app[NODE] = node
+    app[STREAMS] = set()
+    app.on_shutdown.append(_end_streams)
+    for path, handler in _ROUTES.items():
+        app.router.add_get(path, handler)
+    return app
+
+
+def now_status(node: Node) -> dict[str, Any]:
+    return status(node.snapshot(), node.identity, time.monotonic(), time.time())
+
+
+@web.middleware
+async def _errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except UsageError as e:
+        return web.json_response({"error": str(e)}, status=400)
+    except web.HTTPException as e:
+        return web.json_response({"error": e.text or e.reason}, status=e.status, headers=_kept(e))
+
+
+def _kept(e: web.HTTPException) -> dict[str, str]:
+    return {k: v for k, v in e.headers.items() if k == "Allow"}
+
+
+async def _livez(request: web.Request) -> web.Response:
+    alive = request.app[NODE].alive()
+    return web.json_response({"alive": alive}, status=200 if alive else 503)
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    why = reasons(request.app[NODE].snapshot())
+    return web.json_response({"ready": not why, "reasons": why}, status=503 if why else 200)
+
+
+async def _status(request: web.Request) -> web.Response:
+    return web.json_response(now_status(request.app[NODE]))
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[NODE].metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _page(request: web.Request) -> web.Response:
+    headers = {
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+        "Cache-Control": "no-store",
+    }
+    node = request.app[NODE]
+    text = page.render(now_status(node), node.events.since(max(0, node.events.last - page.EVENTS)))
+    return web.Response(text=text, content_type="text/html", headers=headers)
+
+
+async def _logs(request: web.Request) -> web.Response:
+    name = request.query.get("name", "")
+    return web.json_response({"name": name, "paths": [str(p) for p in request.app[NODE].log_paths(name)]})
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    since = _number(request, "since")
+    if "text/event-stream" in request.headers.get("Accept", ""):
+        return await _stream(request, since)
+    log = request.app[NODE].events
+    wait = min(_number(request, "wait") or 0, LONGEST_WAIT_S)
+    found = log.since(since or 0)
+    if not found and wait:
+        feed = log.subscribe(since or 0)
+        try:
+            found = [await asyncio.wait_for(feed.__anext__(), wait)]
+            found = log.since(since or 0) or found
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            await feed.aclose()
+    return web.json_response([e.as_dict() for e in found])
+
+
+def _number(request: web.Request, name: str) -> int | None:
+    value = request.query.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 19):
+        raise web.HTTPBadRequest(text=f'{name} is a whole number, not "{value[:40]}"')
+    return int(value)
+
+
+async def _stream(request: web.Request, since: int | None) -> web.StreamResponse:
+    """Server-sent events. `Last-Event-ID`, which browsers send when they come back, wins over `since`."""
+    last = request.headers.get("Last-Event-ID", "")
+    if last.isascii() and last.isdigit() and len(last) < 19:
+        since = int(last)
+    streams = request.app[STREAMS]
+    if len(streams) >= MOST_STREAMS:
+        raise web.HTTPServiceUnavailable(text=f"{MOST_STREAMS} streams of events are open already")
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    task = asyncio.current_task()
+    streams.add(task)
+    feed = request.app[NODE].events.subscribe(since)
+    following = asyncio.ensure_future(feed.__anext__())
+    try:
+        await response.prepare(request)
+        while True:
+            done, _ = await asyncio.wait({following}, timeout=_HEARTBEAT_S)
+            if done:
+                event = following.result()
+                data = f"id: {event.seq}\ndata: {json.dumps(event.as_dict())}\n\n"
+                following = asyncio.ensure_future(feed.__anext__())
+            else:
+                data = ": still here\n\n"
+            # a reader that takes nothing for so long is gone
+            await asyncio.wait_for(response.write(data.encode()), _STUCK_S)
+    except (ConnectionError, asyncio.TimeoutError):
+        return response
+    finally:
+        streams.discard(task)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await feed.aclose()
+
+
+async def _end_streams(app: web.Application) -> None:
+    streams = app[STREAMS]
+    for task in tuple(streams):
+        task.cancel()
+
+
+_ROUTES = {
+    "/livez": _livez,
+    "/readyz": _readyz,
+    "/status": _status,
+    "/metrics": _metrics,
+    "/events": _events,
+    "/logs": _logs,
+    "/": _page,
+}

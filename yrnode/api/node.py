@@ -1,0 +1,58 @@
+"""What the API needs from the node, and nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from yrnode.model.snapshot import Snapshot
+from yrnode.telemetry.events import EventLog
+from yrnode.telemetry.metrics import Metrics
+
+VERBS = ("start", "stop", "restart")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this daemon is. `started_at` is wall time in seconds."""
+
+    node: str
+    cluster: str
+    version: str
+    started_at: float
+
+
+class Node(Protocol):
+    """The daemon as the API sees it. All of it is called on the loop's thread."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def events(self) -> EventLog: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    def snapshot(self) -> Snapshot:
+        """The latest facts. Must be cheap: it is called for each request."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether the loop makes rounds."""
+        ...
+
+    def log_paths(self, name: str) -> list[Path]:
+        """The output files of a component, oldest first. UsageError for an unknown name."""
+        ...
+
+    async def control(self, verb: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
+        """Start, stop or restart a component, a group or `all`; `verb` is one of VERBS.
+
+        Returns the blast radius, with `dry_run` without doing anything:
+        `{"verb", "target", "components": [names that start or stop, in order], "untouched": [the other names],
+        "done": bool}`. `done` says that the intent is taken, not that the components have followed.
+        UsageError for an unknown target, with the names that there are.
+        """
+        ...

@@ -1,0 +1,191 @@
+"""The status of this node as JSON: what runs, what does not, and why. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from yrnode.api.node import Identity
+from yrnode.model.cause import Cause
+from yrnode.model.group import Stage
+from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
+from yrnode.model.state import State
+from yrnode.model.verdict import Tally
+from yrnode.policy import component as policy
+
+
+def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> dict[str, Any]:
+    """The contract's status. `now` (monotonic) and `wall` are the same moment in seconds, for people's times."""
+    clock = _Clock(now, wall)
+    why = reasons(snapshot)
+    return {
+        "node": identity.node,
+        "cluster": identity.cluster,
+        "version": identity.version,
+        "started_at": iso(identity.started_at),
+        "at": iso(wall),
+        "ready": not why,
+        "reasons": why,
+        "closing": snapshot.closing,
+        "store": {"available": snapshot.store_available, "since": clock.iso(snapshot.store_since)},
+        "components": {name: _component(c, snapshot, clock) for name, c in snapshot.components.items()},
+        "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
+        "peers": {},
+    }
+
+
+def reasons(s: Snapshot) -> list[str]:
+    """Why this node is not ready, one line each; empty when every component that it must run is ready."""
+    if s.closing:
+        return ["yrnode is shutting down"]
+    wanted = [c for c in s.components.values() if policy.wanted(c, s)]
+    if not wanted:
+        return ["no component is wanted: all are stopped by an operator" if s.components else "no component yet"]
+    found = []
+    for c in wanted:
+        if c.state is not State.READY or c.death is not None:
+            line = f"{c.name} is {c.state.value}"
+            told = reason(c, s)
+            found.append(f"{line}: {told}" if told else line)
+    return found
+
+
+def reason(c: ComponentView, s: Snapshot) -> str:
+    """The current cause in words, with what it still waits for."""
+    cause = c.death or c.blocked or c.cause
+    words = _words(cause) if cause else ""
+    waiting = policy.waits_for(c, s)
+    if waiting:
+        words = "; ".join(filter(None, (words, "waits for " + ", ".join(waiting))))
+    elif c.state is State.STARTING and c.death is None:
+        gap = _gap(c)
+        words = "; ".join(filter(None, (words, gap and f"not yet proven: {gap}")))
+    return words
+
+
+def iso(wall: float) -> str:
+    """Wall seconds as ISO 8601 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
+
+
+class _Clock:
+    """Turns monotonic seconds into wall time, for people."""
+
+    def __init__(self, now: float, wall: float) -> None:
+        self.now = now
+        self._wall = wall
+
+    def iso(self, monotonic: float) -> str:
+        return iso(self._wall - (self.now - monotonic))
+
+    def age(self, monotonic: float) -> float:
+        return round(max(0.0, self.now - monotonic), 3)
+
+
+def _words(cause: Cause) -> str:
+    kind = cause.reason.value
+    text = str(cause)
+    return text if text.startswith(kind) else f"{kind}: {text}"
+
+
+def _gap(c: ComponentView) -> str:
+    for check in c.spec.gates:
+        tally = c.checks.get(check.name, Tally())
+        if not tally.passed:
+            return f"{check.name}: {tally.result.evidence}"
+    return ""
+
+
+def _component(c: ComponentView, s: Snapshot, clock: _Clock) -> dict[str, Any]:
+    last = c.history[-1] if c.history else None
+    return {
+        "plane": c.plane.value,
+        "state": c.state.value,
+        "pid": c.pid,
+        "instance": c.instance,
+        "generation": c.generation,
+        "since": clock.iso(c.since),
+        "restarts": c.restarts,
+        "reason": reason(c, s),
+        "checks": {check.name: _check(c.checks.get(check.name, Tally()), clock) for check in c.spec.checks},
+        "group": c.spec.group,
+        "wanted": policy.wanted(c, s),
+        "waiting_for": policy.waits_for(c, s),
+        "ready_seconds": None if c.ready_seconds is None else round(c.ready_seconds, 3),
+        "last_failure": last
+        and {
+            "at": clock.iso(last.at),
+            "reason": last.cause.reason.value,
+            "cause": last.cause.text,
+            "evidence": last.cause.evidence,
+        },
+    }
+
+
+def _check(tally: Tally, clock: _Clock) -> dict[str, Any]:
+    ran = tally.at > 0
+    return {
+        "verdict": tally.result.verdict.value,
+        "evidence": tally.result.evidence,
+        "age_s": clock.age(tally.at) if ran else None,
+        "took_s": round(tally.result.took_s, 4) if ran else None,
+        "failures": tally.failures,
+        "failing": tally.failing,
+    }
+
+
+_PHASES = {
+    State.FAILED: "failed",
+    State.HELD: "held",
+    State.STOPPING: "stopping",
+    State.STARTING: "starting",
+    State.READY: "ready",
+    State.UNHEALTHY: "ready",
+}
+"""A member's phase by its state. The others are on their way to clean, or have arrived there."""
+
+
+def _phase(c: ComponentView, g: GroupView) -> str:
+    if not g.wanted and c.state is State.STOPPED:
+        return "held"
+    return _PHASES.get(c.state) or ("clean" if c.state is State.CLEANING and c.cleaned else "stopping")
+
+
+def _group(g: GroupView, s: Snapshot, node: str) -> dict[str, Any]:
+    members = [s.components[name] for name in g.members]
+    phases = [_phase(c, g) for c in members]
+    # the node is as far as its slowest member
+    order = ("failed", "held", "stopping", "clean", "starting", "ready")
+    return {
+        "generation": g.record.n,
+        "stage": g.record.stage.value,
+        "phases": {node: min(phases, key=order.index)} if phases else {},
+        "cause": _group_cause(g.record.cause),
+        "waiting_for": _group_waits(g, members, s),
+        "members": list(g.members),
+        "wanted": g.wanted,
+        "fails": g.record.fails,
+    }
+
+
+def _group_cause(cause: Cause) -> str:
+    return f"{cause.component}: {_words(cause)}" if cause.component else _words(cause)
+
+
+def _group_waits(g: GroupView, members: list[ComponentView], s: Snapshot) -> list[str]:
+    if not g.wanted:
+        return ["an operator"]
+    if g.record.stage is Stage.FAILED:
+        return [f"an operator: yrnode restart {g.name}"]
+    if g.record.stage is Stage.GO:
+        return [f"{c.name} ({c.state.value})" for c in members if c.state is not State.READY]
+    waits = []
+    if g.record.not_before > s.now:
+        waits.append(f"backoff ({g.record.not_before - s.now:.1f} s)")
+    for c in members:
+        for other in policy.missing(c, s):
+            if other not in waits:
+                waits.append(other)
+        if not (c.state is State.CLEANING and c.cleaned):
+            waits.append(f"{c.name} ({c.state.value})")
+    return waits

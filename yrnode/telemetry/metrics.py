@@ -1,0 +1,147 @@
+"""Prometheus metrics: what a snapshot shows at scrape time, and a few counts that only grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from yrnode.model.cause import Reason
+from yrnode.model.group import Stage
+from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.state import State
+from yrnode.model.verdict import Tally, Verdict
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+PHASES = ("seen", "stopped", "clean", "go", "ready", "serving")
+"""Steps of a recovery, each timed from the fault."""
+
+RESTART_REASONS = (
+    Reason.EXITED,
+    Reason.CHECK,
+    Reason.START_TIMEOUT,
+    Reason.START_FAILED,
+    Reason.GROUP,
+    Reason.OPERATOR,
+)
+
+_VERDICTS = {Verdict.OK: 1.0, Verdict.FAIL: 0.0, Verdict.UNKNOWN: -1.0}
+_RECOVERY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
+_LOOP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
+
+
+class Metrics:
+    """`snapshot` is called at each scrape. The rest is told by the node as it happens."""
+
+    def __init__(self, node: str, version: str, snapshot: Callable[[], Snapshot]) -> None:
+        # the `_created` series would double the counters and no contract has them
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._node = node
+        self._snapshot = snapshot
+        self._registry = CollectorRegistry()
+        self._restarts = Counter(
+            "yrnode_component_restarts",
+            "Times that a running component was ended to be started again, by the reason.",
+            ["node", "component", "plane", "reason"],
+            registry=self._registry,
+        )
+        self._recovery = Histogram(
+            "yrnode_recovery_seconds",
+            "Seconds from a fault to each phase of its recovery. A component that restarts alone has no group.",
+            ["node", "group", "component", "phase"],
+            buckets=_RECOVERY_BUCKETS,
+            registry=self._registry,
+        )
+        self._loop = Histogram(
+            "yrnode_loop_duration_seconds",
+            "Seconds that one round of the loop took.",
+            ["node"],
+            buckets=_LOOP_BUCKETS,
+            registry=self._registry,
+        ).labels(node)
+        self._registry.register(_FromSnapshot(node, version, snapshot))
+
+    def restarted(self, component: str, plane: str, reason: Reason) -> None:
+        """Count one restart of a component."""
+        self._restarts.labels(self._node, component, plane, reason.value).inc()
+
+    def observe_recovery(self, phase: str, seconds: float, *, group: str = "", component: str = "") -> None:
+        """`seconds` from the fault to `phase`, one of PHASES, of a group or of a component that restarts alone."""
+        self._recovery.labels(self._node, group, component, phase).observe(seconds)
+
+    def observe_loop(self, seconds: float) -> None:
+        self._loop.observe(seconds)
+
+    def text(self) -> bytes:
+        """All metrics in the text format, with CONTENT_TYPE."""
+        for c in self._snapshot().components.values():
+            for reason in RESTART_REASONS:
+                # a series that is there from the start at 0 lets a rate see its first step
+                self._restarts.labels(self._node, c.name, c.plane.value, reason.value)
+        return generate_latest(self._registry)
+
+
+class _FromSnapshot(Collector):
+    def __init__(self, node: str, version: str, snapshot: Callable[[], Snapshot]) -> None:
+        self._node = node
+        self._version = version
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterable[Metric]:
+        # without this the registry would take a snapshot before there is one
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        s = self._snapshot()
+        yield from self._components(s.components.values())
+        yield from self._checks(s.components.values())
+        generation = _gauge("group_generation", "Number of the group's current life.", "node", "group")
+        stage = _gauge(
+            "group_stage", "1 for the stage that the group is in, 0 for the others.", "node", "group", "stage"
+        )
+        for g in s.groups.values():
+            generation.add_metric([self._node, g.name], g.record.n)
+            for one in Stage:
+                stage.add_metric([self._node, g.name, one.value], float(one is g.record.stage))
+        yield generation
+        yield stage
+        store = _gauge("store_available", "1 while the store (etcd) answers.", "node")
+        store.add_metric([self._node], float(s.store_available))
+        yield store
+        build = _gauge("build_info", "Always 1; the version of yrnode is a label.", "node", "version")
+        build.add_metric([self._node, self._version], 1.0)
+        yield build
+
+    def _components(self, components: Iterable[ComponentView]) -> Iterator[Metric]:
+        labels = ("node", "component", "plane")
+        up = _gauge("component_up", "1 while the component is ready, else 0.", *labels)
+        state = _gauge(
+            "component_state", "1 for the state that the component is in, 0 for the others.", *labels, "state"
+        )
+        for c in components:
+            own = [self._node, c.name, c.plane.value]
+            up.add_metric(own, float(c.state is State.READY and c.death is None))
+            for one in State:
+                state.add_metric([*own, one.value], float(one is c.state))
+        yield up
+        yield state
+
+    def _checks(self, components: Iterable[ComponentView]) -> Iterator[Metric]:
+        labels = ("node", "component", "plane", "check")
+        verdict = _gauge("check_verdict", "Latest verdict of the check: 1 ok, 0 fail, -1 unknown.", *labels)
+        took = _gauge("check_duration_seconds", "Seconds that the check's latest probe took.", *labels)
+        for c in components:
+            for check in c.spec.checks:
+                tally = c.checks.get(check.name, Tally())
+                own = [self._node, c.name, c.plane.value, check.name]
+                verdict.add_metric(own, _VERDICTS[tally.result.verdict])
+                took.add_metric(own, tally.result.took_s)
+        yield verdict
+        yield took
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"yrnode_{name}", text, labels=labels)
