@@ -48,7 +48,8 @@ class ComponentSpec:
 
     `dir` is its working directory, made and owned by yrnode; `log` receives stdout and stderr.
     `launcher`: `argv` starts the real process in a session of its own and exits 0 when that is up (dscli).
-    `files` are written before the start, path to text.
+    `files` are written before the start, path to text. `dirs` are made, `stale` files and folders are what an
+    ended instance leaves: they are removed before a start and after a stop. `url`: where it serves.
     """
 
     name: str
@@ -67,6 +68,7 @@ class ComponentSpec:
     checks: tuple[CheckSpec, ...] = ()
     ports: tuple[PortNeed, ...] = ()
     dirs: tuple[Path, ...] = ()
+    stale: tuple[Path, ...] = ()
     files: Mapping[Path, str] = field(default_factory=dict)
     url: str = ""
 

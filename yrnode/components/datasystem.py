@@ -1,0 +1,148 @@
+"""The datasystem worker of this node, started by dscli and stopped by us.
+
+Never by `dscli stop`: it finds its process by a prefix of the command line, and may wait for hours.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from yrnode.components import environment
+from yrnode.components.checks import tuned
+from yrnode.components.host import Host
+from yrnode.config.layout import etcd_endpoints, worker_address
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
+from yrnode.model.state import Plane
+from yrnode.process.exit import Exit
+
+NAME = "worker"
+LONGEST_SOCKET_DIR = 80
+"""Bytes of --unix_domain_socket_dir that the worker takes."""
+_CONFIGURATION = (
+    "unknown command line flag",
+    "illegal value",
+    "is missing a value",
+    "Missing required",
+    "must be greater than",
+    "Invalid address",
+    "No such file or directory",
+)
+# its log would grow by 13 MB/s while etcd is away; MB a file, and how many
+_LOG_BOUNDS = {"max_log_size": "100", "max_log_file_num": "5"}
+
+
+def spec(host: Host) -> ComponentSpec:
+    cluster, ds = host.cluster, host.cluster.datasystem
+    argv = environment.find_program(cluster.bin.dscli, host.caller)
+    directory, address = host.dir(NAME), worker_address(cluster, host.node)
+    liveness = directory / "liveness"
+    flags = {
+        "worker_address": address,
+        "etcd_address": ",".join(e.split("://", 1)[1] for e in etcd_endpoints(cluster)),
+        "shared_memory_size_mb": str(ds.shared_memory // 1024**2),
+        "node_timeout_s": f"{ds.node_timeout:.0f}",
+        "node_dead_timeout_s": f"{ds.node_dead_timeout:.0f}",
+        "liveness_check_path": str(liveness),
+        **_LOG_BOUNDS,
+    }
+    if ds.huge_pages:
+        flags["enable_huge_tlb"] = "true"
+    if ds.remote_h2d:
+        flags["remote_h2d_device_ids"] = ",".join(map(str, ds.remote_h2d))
+    if ds.cluster_name:
+        flags["cluster_name"] = ds.cluster_name
+    flags |= ds.args
+    launcher = ["-t", f"{ds.start_timeout:.0f}", "-d", str(directory), *_numa(host)]
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    env = environment.with_program({**environment.base(host.caller), **environment.no_proxy(cluster)}, argv)
+    where = {"address": address, "cluster_name": ds.cluster_name}
+    probe = {
+        "python": sdk_python(argv),
+        "host": host.address,
+        "port": ds.port,
+        "keys": 4,
+        "env": {**env, "DATASYSTEM_CLIENT_LOG_DIR": str(host.places.log_dir / "datasystem-probe")},
+        "log": str(host.places.log_dir / "datasystem-probe.log"),
+    }
+    checks = (
+        CheckSpec("process", "process", 1.0, 1.0, act=False),
+        # Whether a worker that lost its place is restarted alone is the cache group's decision, so these two observe.
+        CheckSpec("key", "worker-key", 2.0, 2.0, failures=15, gate=True, act=False, params=where),
+        CheckSpec("ring", "worker-ring", 2.0, 2.0, failures=15, gate=True, act=False, params=where),
+        CheckSpec("kv", "worker-kv", 1.0, 2.0, failures=2, gate=True, after=("key", "ring"), params=probe),
+    )
+    return ComponentSpec(
+        NAME,
+        "worker",
+        Plane.CACHE,
+        (*argv, "start", *launcher, "-w", *words),
+        env,
+        directory,
+        host.log(NAME),
+        launcher=True,
+        start_timeout_s=ds.start_timeout + 10.0,
+        stop_grace_s=20.0,
+        checks=tuned(cluster, "worker", checks),
+        ports=(PortNeed(host.address, ds.port, "datasystem.port"),),
+        stale=(directory / "datasystem/probe", directory / "datasystem/uds", liveness),
+        url=address,
+    )
+
+
+def _numa(host: Host) -> list[str]:
+    numa = host.cluster.datasystem.numa
+    words = []
+    for name in ("interleave", "cpunodebind", "physcpubind", "preferred", "membind"):
+        value = getattr(numa, name)
+        if value is not None:
+            words += [f"--{name}", value]
+    return [*words, "--localalloc"] if numa.localalloc else words
+
+
+def sdk_python(argv: tuple[str, ...]) -> str:
+    """The interpreter that has the SDK: the one of dscli's first line, or the first word of `python -m …`."""
+    if len(argv) > 1:
+        return argv[0]
+    try:
+        with open(argv[0], "rb") as f:
+            first, second = f.readline(4096), f.readline(4096)
+    except OSError:
+        return "python3"
+    words = first[2:].split() if first.startswith(b"#!") else []
+    if words and os.path.basename(words[0]) == b"sh":
+        # a long path does not fit into a first line: #!/bin/sh, then '''exec' "/long/python" "$0" "$@"
+        words = second.replace(b"'", b" ").replace(b'"', b" ").split()[1:2]
+    return os.fsdecode(words[0]) if words else "python3"
+
+
+def socket_dir(spec: ComponentSpec) -> Path:
+    return spec.dir / "datasystem/uds"
+
+
+def read_death(how: Exit, ready: bool, lines: list[str], logs: Path) -> Cause:
+    """The cause of an exit that nobody asked for. `lines`: dscli's output; `logs`: the worker's own log directory."""
+    if not ready:
+        words = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
+        told = next((x for x in words if any(k in x for k in _CONFIGURATION)), "")
+        failed = next((x for x in reversed(words) if "rror" in x or "ailed" in x), words[-1] if words else "")
+        reason = Reason.CONFIGURATION if told else Reason.START_FAILED
+        return Cause(reason, f"did not start: {how}", (told or failed)[:300], NAME)
+    for phrase in ("need kill local worker", "ready for passive scaling down"):
+        line = _last_line(logs, phrase)
+        if line:
+            return Cause(Reason.EXITED, f"exited: {how}: it ended itself, out of the ring", line, NAME)
+    return Cause(Reason.EXITED, f"exited: {how}", "", NAME)
+
+
+def _last_line(logs: Path, words: str) -> str:
+    """The last line with these words among the last 64 KiB of the worker's newest log."""
+    try:
+        newest = max(logs.glob("*INFO.log"), key=lambda p: p.stat().st_mtime)
+        with open(newest, "rb") as f:
+            f.seek(max(0, newest.stat().st_size - 65536))
+            text = f.read().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+    return next((x.strip()[-300:] for x in reversed(text.splitlines()) if words in x), "")

@@ -1,0 +1,96 @@
+"""etcd on this node: its command line, how it proves itself, and how its death reads."""
+
+from __future__ import annotations
+
+import json
+
+from yrnode.components import environment
+from yrnode.components.checks import tuned
+from yrnode.components.host import Host
+from yrnode.config.layout import etcd_nodes
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
+from yrnode.model.state import Plane
+from yrnode.process.exit import Exit
+
+NAME = "etcd"
+QUOTA_BYTES = 8 * 1024**3
+_CONFIGURATION = ("conflicting environment variable", "flag provided but not defined", "error verifying flags")
+
+
+def spec(host: Host) -> ComponentSpec:
+    cluster, etcd = host.cluster, host.cluster.etcd
+    argv = environment.find_program(cluster.bin.etcd, host.caller)
+    scheme = "https" if etcd.tls else "http"
+
+    def url(node: str, port: int) -> str:
+        return f"{scheme}://{cluster.nodes[node].address}:{port}"
+
+    members = etcd_nodes(cluster)
+    client, peer = url(host.node, etcd.client_port), url(host.node, etcd.peer_port)
+    flags = {
+        "name": host.node,
+        "data-dir": str(host.places.etcd_data_dir),
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": ",".join(f"{n}={url(n, etcd.peer_port)}" for n in members),
+        "initial-cluster-token": cluster.cluster,
+        "initial-cluster-state": "new",
+        "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": "1h",
+        "quota-backend-bytes": str(QUOTA_BYTES),
+    }
+    if etcd.tls:
+        for side in ("", "peer-"):
+            flags |= {f"{side}trusted-ca-file": str(etcd.tls.ca)}
+            flags |= {f"{side}cert-file": str(etcd.tls.cert), f"{side}key-file": str(etcd.tls.key)}
+    key = f"/yrnode/{cluster.cluster}/probe/{host.node}"
+    checks = (
+        CheckSpec("process", "process", 1.0, 1.0, gate=False, act=False),
+        CheckSpec("read", "etcd-read", 1.0, 1.0, failures=3, params={"key": key}),
+        CheckSpec("write", "etcd-write", 10.0, 2.0, gate=True, watch=False, params={"key": key}, gate_period_s=0.1),
+    )
+    return ComponentSpec(
+        NAME,
+        "etcd",
+        Plane.STORE,
+        argv + tuple(f"--{k}={v}" for k, v in flags.items()),
+        environment.with_program({**environment.base(host.caller), **environment.no_proxy(cluster)}, argv),
+        host.dir(NAME),
+        host.log(NAME),
+        start_timeout_s=60.0,
+        stop_grace_s=10.0,
+        checks=tuned(cluster, "etcd", checks),
+        ports=(
+            PortNeed(host.address, etcd.client_port, "etcd.client_port"),
+            PortNeed(host.address, etcd.peer_port, "etcd.peer_port"),
+        ),
+        url=client,
+    )
+
+
+def read_death(how: Exit, ready: bool, lines: list[str]) -> Cause:
+    """The cause of an exit that nobody asked for. `lines`: the end of this instance's own output."""
+    for line in reversed(lines):
+        level, text = _entry(line)
+        if level in ("fatal", "panic", "error"):
+            known = any(words in text for words in _CONFIGURATION)
+            reason = Reason.CONFIGURATION if known else Reason.EXITED if ready else Reason.START_FAILED
+            return Cause(reason, f"exited: {how}", text, NAME)
+    return Cause(Reason.EXITED if ready else Reason.START_FAILED, f"exited: {how}", "", NAME)
+
+
+def _entry(line: str) -> tuple[str, str]:
+    """(level, words) of one line of etcd's log, which is JSON except for what its flag parser prints."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return ("fatal", line.strip()) if any(words in line for words in _CONFIGURATION) else ("", "")
+    if not isinstance(entry, dict):
+        return "", ""
+    text = str(entry.get("msg", ""))
+    if entry.get("error"):
+        text += f": {entry['error']}"
+    return str(entry.get("level", "")), text[:300]

@@ -1,0 +1,43 @@
+"""All components of one node, from the cluster file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yrnode.components import datasystem, environment, etcd, router, vllm
+from yrnode.components.host import Host
+from yrnode.config.cluster import Cluster
+from yrnode.config.layout import etcd_nodes
+from yrnode.model.cause import Cause
+from yrnode.model.spec import ComponentSpec
+from yrnode.process.exit import Exit
+
+
+def host_of(cluster: Cluster, node: str, caller: Mapping[str, str]) -> Host:
+    """UsageError when a script of `env_from` fails. `caller`: yrnode's own environment."""
+    before = environment.base(caller, engine=True)
+    return Host(cluster, node, caller, environment.sourced(cluster.env_from, before))
+
+
+def specs(host: Host) -> list[ComponentSpec]:
+    """In order of start. UsageError for what this version cannot run."""
+    cluster = host.cluster
+    found = [etcd.spec(host)] if host.node in etcd_nodes(cluster) else []
+    found.append(datasystem.spec(host))
+    found += vllm.specs(host)
+    if cluster.router is not None and cluster.router.node == host.node:
+        found.append(router.spec(host))
+    return found
+
+
+def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str]) -> Cause:
+    """Why an instance ended that nobody had asked to end. `lines`: the end of its own output."""
+    match spec.kind:
+        case "etcd":
+            return etcd.read_death(how, ready, lines)
+        case "worker":
+            return datasystem.read_death(how, ready, lines, spec.dir / "datasystem/logs")
+        case "rank":
+            return vllm.read_death(how, ready, lines, spec.name)
+        case _:
+            return router.read_death(how, ready, lines)

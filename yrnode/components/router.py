@@ -1,0 +1,48 @@
+"""The router of this node: a command of the user's own with a health URL."""
+
+from __future__ import annotations
+
+from yrnode.components import environment
+from yrnode.components.checks import tuned
+from yrnode.components.host import Host
+from yrnode.config.render import args_list
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.errors import UsageError
+from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
+from yrnode.model.state import Plane
+from yrnode.process.exit import Exit
+
+NAME = "router"
+
+
+def spec(host: Host) -> ComponentSpec:
+    router = host.cluster.router
+    if router is None or router.kind != "command" or router.argv is None:
+        kind = router.kind if router else "none"
+        raise UsageError(f"router.kind: {kind} is not supported by this version; use command, with argv and health")
+    argv = environment.find_program(router.argv, host.engine_env)
+    env = {**host.engine_env, **environment.no_proxy(host.cluster)}
+    url = f"http://{host.address}:{router.port}"
+    checks = (
+        CheckSpec("process", "process", 1.0, 1.0, act=False),
+        CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + (router.health or "/health")}),
+    )
+    return ComponentSpec(
+        NAME,
+        "router",
+        Plane.ROUTER,
+        (*argv, *args_list(router.args)),
+        environment.expand(router.env, environment.with_program(env, argv)),
+        host.dir(NAME),
+        host.log(NAME),
+        start_timeout_s=60.0,
+        checks=tuned(host.cluster, "router", checks),
+        ports=(PortNeed(host.address, router.port, "router.port"),),
+        url=url,
+    )
+
+
+def read_death(how: Exit, ready: bool, lines: list[str]) -> Cause:
+    told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
+    reason = Reason.EXITED if ready else Reason.START_FAILED
+    return Cause(reason, f"exited: {how}", (told or [""])[-1][:300], NAME)

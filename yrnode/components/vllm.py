@@ -1,0 +1,179 @@
+"""vLLM ranks of this node: `vllm serve` for each, how they prove themselves, and how their death reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from yrnode.components import environment
+from yrnode.components.checks import tuned
+from yrnode.components.host import Host
+from yrnode.config.fields import json_text
+from yrnode.config.group import Group
+from yrnode.config.layout import Server, data_parallel_size, head_address, servers, worker_address
+from yrnode.config.render import args_list, node_args, node_env
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.errors import UsageError
+from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
+from yrnode.model.state import Plane
+from yrnode.process.exit import Exit
+
+RPC_PORT = "<rpc_port>"
+"""Stands in a command line for a port that is chosen and tested for each generation."""
+SHUTDOWN_TIMEOUT_S = 10
+
+
+def specs(host: Host) -> list[ComponentSpec]:
+    return [
+        _rank(host, server, group)
+        for name, group in host.cluster.groups.items()
+        for server in servers(name, group, host.node)
+    ]
+
+
+def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
+    cluster = host.cluster
+    if group.mode != "external":
+        raise UsageError(f"groups.{server.group}.mode: headless is not supported by this version; use external")
+    if group.kv_connector.mooncake is not None:
+        raise UsageError(f"groups.{server.group}.kv_connector: mooncake is not supported by this version")
+    name = server.name
+    bin_argv = environment.find_program(cluster.bin.vllm, host.engine_env)
+    args = node_args(group, host.node)
+    derived = _derived(host, server, group)
+    words = [*bin_argv, "serve", group.model, *args_list({**derived, **args})]
+    directory, run_dir = host.dir(name), host.run_dir(name)
+    files: dict[Path, str] = {}
+    env = {
+        **host.engine_env,
+        **environment.no_proxy(cluster),
+        "PYTHONHASHSEED": "0",
+        "VLLM_RPC_BASE_PATH": str(run_dir),
+        # vLLM's process titles would else erase the environment, and with it our mark
+        "SPT_NOENV": "1",
+    }
+    if group.kv_connector.ascend_store is not None:
+        address = worker_address(cluster, host.node)
+        config = directory / "datasystem.json"
+        files[config] = json.dumps({"worker_addr": address}) + "\n"
+        env |= {
+            "DS_WORKER_ADDR": address,
+            "YR_CONFIG_PATH": str(config),
+            "DATASYSTEM_CLIENT_LOG_DIR": str(host.places.log_dir / f"{name.replace('/', '-')}-datasystem"),
+        }
+    env = environment.expand(node_env(cluster, group, host.node), environment.with_program(env, bin_argv))
+    for gone in group.unset:
+        env.pop(gone, None)
+    url = f"{'https' if 'ssl-certfile' in args else 'http'}://{host.address}:{server.port}{args.get('root-path', '')}"
+    return ComponentSpec(
+        name,
+        "rank",
+        Plane.ENGINE,
+        tuple(words),
+        env,
+        directory,
+        host.log(name),
+        group=server.group,
+        rank=server.number,
+        unset=group.unset,
+        start_timeout_s=group.start_timeout,
+        stop_grace_s=_shutdown_timeout(derived, args) + 10.0,
+        checks=tuned(cluster, "rank", _checks(url, group, args, env)),
+        ports=(PortNeed(host.address, server.port or 0, f"groups.{server.group}.port"),),
+        dirs=(run_dir,),
+        stale=(run_dir,),
+        files=files,
+        url=url,
+    )
+
+
+def _derived(host: Host, server: Server, group: Group) -> dict[str, Any]:
+    """Flags that follow from the file; what a user wrote in `args` goes over them."""
+    loopback = host.address.startswith("127.")
+    flags: dict[str, Any] = {
+        # several nodes of one host share the port, each on its own loopback address
+        "host": host.address if loopback else "0.0.0.0",  # noqa: S104  as in the deployment guides
+        "port": str(server.port),
+    }
+    size = data_parallel_size(group)
+    if size > 1:
+        flags |= {
+            "data-parallel-size": str(size),
+            "data-parallel-rank": str(server.number),
+            "data-parallel-address": head_address(host.cluster, group),
+            "data-parallel-rpc-port": str(group.rpc_port) if group.rpc_port else RPC_PORT,
+        }
+    flags |= {
+        "tensor-parallel-size": str(group.tensor_parallel),
+        "enable-server-load-tracking": True,
+        "shutdown-timeout": str(SHUTDOWN_TIMEOUT_S),
+    }
+    store = group.kv_connector.ascend_store
+    if store is not None:
+        extra = {"lookup_rpc_port": str(server.number), "backend": store.backend, **store.extra}
+        flags["kv-transfer-config"] = json_text(
+            {
+                "kv_connector": "AscendStoreConnector",
+                "kv_role": f"kv_{group.role}",
+                "kv_connector_extra_config": extra,
+            }
+        )
+    return flags
+
+
+def _checks(url: str, group: Group, args: Mapping[str, Any], env: Mapping[str, str]) -> tuple[CheckSpec, ...]:
+    canary = {"url": url, "model": served_name(group, args), "key": api_key(args, env)}
+    return (
+        CheckSpec("process", "process", 1.0, 1.0, act=False),
+        CheckSpec("health", "http", 2.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
+        # After the start a canary alone proves no hang: a busy rank answers late. Until a second witness stands
+        # beside it, it only gates.
+        CheckSpec("canary", "completion", 30.0, 30.0, gate=True, watch=False, after=("health",), params=canary),
+    )
+
+
+def served_name(group: Group, args: Mapping[str, Any]) -> str:
+    """The model's name in requests: the first served name, else the model as given."""
+    names = args.get("served-model-name", group.model)
+    return str(names[0]) if isinstance(names, tuple) else str(names)
+
+
+def api_key(args: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """The key that requests need, or an empty string."""
+    keys = args.get("api-key", env.get("VLLM_API_KEY", ""))
+    return str(keys[0]) if isinstance(keys, tuple) else str(keys)
+
+
+def _shutdown_timeout(derived: Mapping[str, Any], args: Mapping[str, Any]) -> float:
+    try:
+        return float(str({**derived, **args}["shutdown-timeout"]))
+    except ValueError:
+        return float(SHUTDOWN_TIMEOUT_S)
+
+
+def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
+    """The cause of an exit that nobody asked for, whatever its code: vLLM ends with 0 after its engine died."""
+    root = _root_cause(lines)
+    if not ready:
+        if how.code == 2:
+            return Cause(Reason.CONFIGURATION, "vllm refused its command line (exit code 2)", root, name)
+        return Cause(Reason.START_FAILED, f"did not start: {how}", root, name)
+    text = (
+        "exited: exit code 0 that nobody asked for, as after an engine's death" if how.code == 0 else f"exited: {how}"
+    )
+    return Cause(Reason.EXITED, text, root, name)
+
+
+def _root_cause(lines: list[str]) -> str:
+    """argparse's line, else the first ERROR line that names a process, else the last line that says anything."""
+    told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
+    for line in told:
+        if "error: " in line and "vllm" in line.split("error: ")[0]:
+            return line[:300]
+    for line in told:
+        if "ERROR" in line and "pid=" in line:
+            return line[:300]
+    errors = [x for x in told if "Error" in x]
+    return (errors or told or [""])[-1][:300]
