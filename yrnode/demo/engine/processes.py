@@ -1,0 +1,49 @@
+"""Child processes: forked before anything heavy is imported, so each costs a few megabytes and milliseconds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from yrnode.demo.engine.titles import log
+
+
+def spawn(run: Callable[..., int], *args: Any, close: Iterable[socket.socket]) -> int:
+    """Fork a child that ends with what `run(*args)` returns; it closes `close` first. Returns its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for sock in close:
+            sock.close()
+        code = run(*args)
+    except BaseException:
+        log("ERROR", traceback.format_exc())
+    os._exit(code)
+
+
+def end_all(pids: Iterable[int], number: int, patience: float) -> None:
+    """Signal our own children and wait for them, at most `patience` seconds."""
+    left = list(pids)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + patience
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in left if not reaped(pid)]
+        if left:
+            time.sleep(0.005)
+
+
+def reaped(pid: int) -> bool:
+    """Whether a child has ended (and is now reaped)."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
