@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from yrnode.model.identity import Identity
 from yrnode.model.snapshot import Snapshot
 from yrnode.telemetry.events import EventLog
 from yrnode.telemetry.metrics import Metrics
 
 VERBS = ("start", "stop", "restart")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who this daemon is. `started_at` is wall time in seconds."""
-
-    node: str
-    cluster: str
-    version: str
-    started_at: float
 
 
 class Node(Protocol):

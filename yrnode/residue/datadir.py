@@ -1,0 +1,48 @@
+"""Whose an etcd data directory is. etcd itself starts on any: it takes the cluster from the data, not from its flags."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+OWNER = "yrnode.json"
+_MEMBER = "member"
+_DB = "member/snap/db"
+
+
+def why_foreign(data_dir: Path, cluster: str, node: str) -> str:
+    """Empty when the directory is new or ours; else what is wrong with it, and the cure."""
+    if not (data_dir / _MEMBER).exists():
+        return ""
+    cure = "move it away, or set etcd.data_dir to another directory"
+    try:
+        owner = json.loads((data_dir / OWNER).read_text())
+        whose = f"{owner['cluster']}/{owner['node']}"
+    except FileNotFoundError:
+        return f"etcd data in {data_dir} was not made by yrnode; {cure}"
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        return f"etcd data in {data_dir}: {OWNER} is unreadable ({e}); {cure}"
+    if whose != f"{cluster}/{node}":
+        return f"etcd data in {data_dir} belongs to {whose}, not to {cluster}/{node}; {cure}"
+    return ""
+
+
+def why_locked(data_dir: Path) -> str:
+    """Empty unless another etcd holds the data directory now."""
+    try:
+        with open(data_dir / _DB, "rb") as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return f"etcd data in {data_dir} is locked by another etcd; end that one first"
+    except OSError:
+        return ""
+    return ""
+
+
+def claim(data_dir: Path, cluster: str, node: str) -> None:
+    """Write whose it is, before etcd's first start in it."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = data_dir / OWNER
+    if not path.exists():
+        path.write_text(json.dumps({"cluster": cluster, "node": node}) + "\n")

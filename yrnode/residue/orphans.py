@@ -1,0 +1,38 @@
+"""Processes of an earlier instance: found by the mark in their environment, ended, proven gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from yrnode.process import table
+from yrnode.process.instance import signal_all
+
+
+def find(owner: str, component: str, home: Path) -> list[table.Proc]:
+    """Living processes that carry this component's mark of this state directory."""
+    prefix = f"{owner}/{component}/"
+    found = []
+    for proc in table.scan():
+        if proc.state in "ZX":
+            continue
+        mark, where = table.marks(proc.pid)
+        if mark.startswith(prefix) and where == str(home):
+            found.append(proc)
+    return found
+
+
+async def end(owner: str, component: str, home: Path, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
+    """TERM, then KILL, until none is left or the time is over. Returns who is left."""
+    left = find(owner, component, home)
+    signal_all(left, signal.SIGTERM)
+    kill_at = time.monotonic() + grace_s
+    give_up_at = kill_at + kill_s
+    while left and time.monotonic() < give_up_at:
+        await asyncio.sleep(0.05)
+        left = find(owner, component, home)
+        if time.monotonic() >= kill_at:
+            signal_all(left, signal.SIGKILL)
+    return left

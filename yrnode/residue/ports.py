@@ -1,0 +1,42 @@
+"""Whether a port is free, and whose it is when not."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import psutil
+
+from yrnode.process import table
+
+
+def why_taken(host: str, port: int) -> str:
+    """Empty when the port can be bound; else who listens there, or why it cannot be bound."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as s:
+        # as servers do: connections in TIME_WAIT do not count
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind((host, port))
+            s.listen(1)
+        except OSError as e:
+            if e.errno == errno.EADDRINUSE:
+                return f"in use by {_people(listener(port))}"
+            return e.strerror or str(e)
+    return ""
+
+
+def listener(port: int) -> int | None:
+    """The pid of a process that listens on the port, where /proc tells."""
+    try:
+        for c in psutil.net_connections("tcp"):
+            if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid:
+                return int(c.pid)
+    except psutil.Error:
+        pass
+    return None
+
+
+def _people(pid: int | None) -> str:
+    if pid is None:
+        return "a process that cannot be seen from here"
+    return f"pid {pid} ({table.command(pid) or 'unknown command'})"
