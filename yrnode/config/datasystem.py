@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from yrnode.config.fields import Duration, Model, Port, Seq, Size, WorkerArgs, seconds, size
+from yrnode.config.fields import Duration, Model, Port, Seq, Size, Text, WorkerArgs, seconds, size
 
-NodeList = Annotated[str, StringConstraints(pattern=r"^(all|!?\+?[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$")]
+NodeList = Annotated[Text, StringConstraints(pattern=r"^(all|!?\+?[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$")]
 
 
 class Numa(Model):

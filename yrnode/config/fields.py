@@ -68,6 +68,10 @@ def _duration(value: object) -> float:
     return value if type(value) is float else units.parse_duration(value)
 
 
+def _size(value: object) -> int:
+    return value if type(value) is int else units.parse_size(value)
+
+
 def _path(value: object, info: ValidationInfo) -> Path:
     if isinstance(value, Path):
         return value
@@ -108,11 +112,14 @@ def _address(value: str) -> str:
     return value
 
 
-def variable(name: str) -> str:
-    """A name of an environment variable that a user may set; else ValueError."""
+def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
         raise ValueError(f'"{name}" is no name of a variable; write letters, digits and _')
-    if name.startswith(_RESERVED):
+    return name
+
+
+def _settable(name: str) -> str:
+    if _variable(name).startswith(_RESERVED):
         raise ValueError(f"{name} is set by yrnode itself; remove it, and use the keys of this file")
     return name
 
@@ -166,7 +173,7 @@ Duration = Annotated[
 ]
 Size = Annotated[
     int,
-    BeforeValidator(units.parse_size),
+    BeforeValidator(_size),
     PlainSerializer(units.format_size, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": units.SIZE_PATTERN, "examples": ["512000MB"]}),
 ]
@@ -178,9 +185,9 @@ Argv = Annotated[
 ]
 ModelPath = Annotated[str, AfterValidator(_model_path)]
 Address = Annotated[str, AfterValidator(_address), WithJsonSchema({"type": "string", "format": "ipv4"})]
-Variable = Annotated[str, AfterValidator(variable)]
+Variable = Annotated[str, AfterValidator(_variable)]
 Text = Annotated[str, BeforeValidator(text_of), WithJsonSchema({"type": ["string", "number", "boolean"]})]
-Env = dict[Variable, Text]
+Env = dict[Annotated[str, AfterValidator(_settable)], Text]
 Args = Annotated[
     dict[
         Annotated[str, AfterValidator(vllm_flag)],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from yrnode.config.cluster import Api, Cluster
 from yrnode.config.group import Group
+from yrnode.config.router import Router
 
 # Flags of vllm serve that multiply a rank's devices beside tensor_parallel.
 _WIDER = ("pipeline-parallel-size", "prefill-context-parallel-size")
@@ -136,6 +137,11 @@ def router_groups(cluster: Cluster) -> tuple[str, ...]:
         return ()
     named = tuple(name for name in (router.prefill, router.decode, router.group) if name)
     return named or tuple(cluster.groups)[:1]
+
+
+def router_health(router: Router) -> str:
+    """The path of the router's health URL."""
+    return router.health or ("/healthcheck" if router.kind == "ascend-proxy" else "/health")
 
 
 def api_of(cluster: Cluster, node: str) -> Api:

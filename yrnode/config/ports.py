@@ -37,6 +37,12 @@ def node_ports(cluster: Cluster, node: str) -> list[PortUse]:
             use(group.port, f"group {name}", "groups", name, "port", count=len(http))
         if group.rpc_port and layout.data_parallel_size(group) > 1 and layout.head_node(group) == node:
             use(group.rpc_port, f"the rpc port of {name}", "groups", name, "rpc_port")
+        if group.kv_connector.mooncake and group.ranks.get(node):
+            # Each device listens on kv_port plus its number in the whole group.
+            width = layout.devices_per_rank(group)
+            first = group.kv_connector.mooncake.kv_port + layout.first_rank(group, node) * width
+            key = ("groups", name, "kv_connector", "mooncake", "kv_port")
+            use(first, f"Mooncake of {name}", *key, count=group.ranks[node] * width)
     if cluster.router and cluster.router.node == node:
         use(cluster.router.port, "the router", "router", "port")
     own = ("nodes", node, "api", "listen") if cluster.nodes[node].api else ("api", "listen")
@@ -51,7 +57,7 @@ def overlaps(cluster: Cluster) -> Iterator[tuple[KeyPath, str]]:
         uses = node_ports(cluster, node)
         for at, use in enumerate(uses):
             if use.last > LAST_PORT:
-                yield use.path, f"the last rank of {node} would have port {use.last}; write a lower port"
+                yield use.path, f"it reaches port {use.last} on {node}; write a lower port"
             for other in uses[:at]:
                 met = max(use.first, other.first)
                 if met <= min(use.last, other.last) and (other.path, use.path) not in said:

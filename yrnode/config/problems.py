@@ -1,7 +1,7 @@
 """What cannot work although every value for itself is right. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -168,6 +168,9 @@ def _pair(cluster: Cluster, name: str, group: Group) -> Iterator[Problem]:
         yield Problem((*at, "peer"), "the group names itself; name the other group of the pair")
     elif group.peer not in cluster.groups:
         yield _unknown((*at, "peer"), "group", group.peer, cluster.groups)
+    elif cluster.groups[group.peer].peer not in (None, name):
+        text = f"{group.peer} names {cluster.groups[group.peer].peer} as its peer; let the two name each other"
+        yield Problem((*at, "peer"), text)
     elif {group.role, cluster.groups[group.peer].role} != {"producer", "consumer"}:
         text = f"one of {name} and {group.peer} prefills and one decodes; write role: producer and role: consumer"
         yield Problem((*at, "peer"), text)
@@ -242,5 +245,5 @@ def _device_overlaps(cluster: Cluster) -> Iterator[Problem]:
             owner.update({device: name for device in mine if device not in owner})
 
 
-def _unknown(path: KeyPath, kind: str, word: str, words: object) -> Problem:
-    return Problem(path, f"there is no {kind} {word}; {meant(word, words)}")  # type: ignore[arg-type]
+def _unknown(path: KeyPath, kind: str, word: str, words: Iterable[str]) -> Problem:
+    return Problem(path, f"there is no {kind} {word}; {meant(word, words)}")
