@@ -35,6 +35,7 @@ def read_app(node: Node) -> web.Application:
     app[NODE] = node
     app[STREAMS] = set()
     app.on_shutdown.append(_end_streams)
+    app.on_response_prepare.append(_say_who)
     for path, handler in _ROUTES.items():
         app.router.add_get(path, handler)
     return app
@@ -54,6 +55,12 @@ async def _errors(
         return web.json_response({"error": str(e)}, status=400)
     except web.HTTPException as e:
         return web.json_response({"error": e.text or e.reason}, status=e.status, headers=_kept(e))
+
+
+async def _say_who(request: web.Request, response: web.StreamResponse) -> None:
+    # a client that found this port by default can tell that it reached another cluster's daemon
+    who = request.app[NODE].identity
+    response.headers["Yrnode-Node"] = f"{who.cluster}/{who.node}"
 
 
 def _kept(e: web.HTTPException) -> dict[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from yrnode.api.node import Identity
 from yrnode.model.cause import Cause
 from yrnode.model.group import Stage
+from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import State
 from yrnode.model.verdict import Tally

@@ -15,6 +15,9 @@ from yrnode.model.event import Event
 
 log = logging.getLogger("yrnode.events")
 
+NAME = "events.jsonl"
+"""The events file's name in state_dir."""
+
 _TYPES: dict[str, type | tuple[type, ...]] = {"seq": int, "at": (int, float), "generation": int}
 
 

@@ -1,0 +1,57 @@
+"""`yrnode start|stop|restart TARGET`: says what it will touch, asks, and tells the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from yrnode.cli.client import Client
+from yrnode.cli.errors import NotGood
+from yrnode.cli.place import find
+from yrnode.cli.table import plain
+from yrnode.model.errors import UsageError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a component, a group, or all")
+    parser.add_argument("--why", default="", metavar="TEXT", help="kept in the events")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would touch, and do nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 once the daemon has taken it, or there is nothing to do; the components follow on their own."""
+    client = Client(find(args))
+    path = f"/control/{args.verb}"
+    body = {"target": args.target, "why": args.why}
+    radius = client.post(path, {**body, "dry_run": True})
+    as_json = args.output == "json"
+    # with JSON, stdout is for the one object
+    print(_radius(radius), file=sys.stderr if as_json else sys.stdout, flush=True)
+    if args.dry_run or not radius["components"]:
+        if as_json:
+            print(json.dumps(radius))
+        return 0
+    if not args.yes:
+        _confirm(args.verb, args.target)
+    done = client.post(path, {**body, "dry_run": False})
+    print(json.dumps(done) if as_json else f"{args.verb} {args.target}: taken; watch it: yrnode status --watch")
+    return 0
+
+
+def _radius(radius: dict[str, Any]) -> str:
+    names, others = radius["components"], radius["untouched"]
+    what = f"{radius['verb']} {radius['target']}"
+    if not names:
+        return plain(f"{what}: nothing to do")
+    left = f"; leaves {', '.join(others)}" if others else ""
+    return plain(f"{what}: {radius['verb']}s {', '.join(names)}{left}")
+
+
+def _confirm(verb: str, target: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(f"{verb} {target}: nobody is there to ask; add --yes")
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NotGood(f"{verb} {target}: not done")

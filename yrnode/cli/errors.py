@@ -1,0 +1,11 @@
+"""How a verb ends that did not do what it was asked."""
+
+from __future__ import annotations
+
+
+class NotGood(Exception):
+    """Exit 1: one line that says what is wrong and what to do."""
+
+
+class Down(NotGood):
+    """The daemon does not answer."""

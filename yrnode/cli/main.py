@@ -1,0 +1,121 @@
+"""`yrnode VERB …`: finds the verb, imports only its module, and turns every end into an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from yrnode import __version__
+from yrnode.cli.errors import NotGood
+from yrnode.model.errors import UsageError
+
+VERBS = {
+    "run": ("run", "the daemon, in the foreground"),
+    "demo": ("demo", "a whole one-node stack in a temporary directory"),
+    "check": ("check", "validate the cluster file"),
+    "render": ("render", "the exact command lines, environments and files of every component"),
+    "status": ("status", "node, components, groups: what is wrong and why"),
+    "events": ("events", "what happened, with causes"),
+    "logs": ("logs", "a component's own output, across its rotations"),
+    "start": ("control", "start a component, a group, or all"),
+    "stop": ("control", "stop a component, a group, or all"),
+    "restart": ("control", "restart a component, a group, or all"),
+    "probe": ("probe", "live or ready, by exit code, for an outside prober"),
+    "verify": ("verify", "health, a completion, and what the external cache did"),
+}
+"""Verb → (module in yrnode.cli, one line of help). A module has `arguments(parser)` and `run(args) -> exit code`."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, and never guesses from half a word."""
+
+    def __init__(self, prog: str, text: str) -> None:
+        super().__init__(prog=prog, description=text, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. 0 good, 1 not good, 2 usage, 130 after Ctrl-C."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except UsageError as e:
+        more = f" (and {len(e.lines) - 1} more: yrnode check)" if len(e.lines) > 1 else ""
+        return _complain(f"{e.lines[0] if e.lines else 'usage'}{more}", 2)
+    except NotGood as e:
+        return _complain(str(e), 1)
+    except BrokenPipeError:
+        # the reader, such as head, has seen enough; the interpreter must not try to flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv:
+        raise UsageError(f"yrnode: a verb is missing: {', '.join(VERBS)}; see yrnode --help")
+    verb = argv[0]
+    if verb in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if verb in ("-V", "--version", "version"):
+        print(f"yrnode {__version__}")
+        return 0
+    if verb not in VERBS:
+        what = "write the verb first" if verb.startswith("-") else f'there is no verb "{verb}"'
+        raise UsageError(f"yrnode: {what}: {', '.join(VERBS)}; see yrnode --help")
+    name, text = VERBS[verb]
+    module = import_module(f"yrnode.cli.{name}")
+    parser = Parser(f"yrnode {verb}", text[0].upper() + text[1:] + ".")
+    module.arguments(parser)
+    _common(parser)
+    try:
+        args = parser.parse_args(argv[1:])
+    except SystemExit as e:  # --help has printed
+        return int(e.code or 0)
+    args.verb = verb
+    return int(module.run(args))
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    common = parser.add_argument_group("for every verb")
+    common.add_argument(
+        "--config", metavar="FILE", help="the cluster file; else YRNODE_CONFIG, else /etc/yrnode/cluster.yaml"
+    )
+    common.add_argument(
+        "--node", metavar="NAME", help="which node of the file this is; else YRNODE_NODE, else by address"
+    )
+    common.add_argument(
+        "-o", dest="output", choices=("text", "json"), default="text", help="for people, or for programs"
+    )
+    common.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {verb:<{width}}  {text}" for verb, (_, text) in VERBS.items())
+    return (
+        "usage: yrnode VERB [options]\n\n"
+        "The node-local supervisor for LLM serving with vLLM and the openYuanrong datasystem.\n\n"
+        f"{verbs}\n\n"
+        "Each verb explains itself: yrnode VERB --help. Exit: 0 good, 1 not good, 2 usage."
+    )
+
+
+def _complain(text: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        print(" ".join(text.splitlines()), file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
