@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from yrnode.config.cluster import Cluster
+from yrnode.config.programs import program
 from yrnode.model.errors import UsageError
 
 KEPT = (
@@ -82,14 +81,12 @@ def sourced(scripts: Sequence[Path], before: Mapping[str, str]) -> dict[str, str
     return {k: v for k, v in found.items() if k not in ("_", "SHLVL", "PWD", "OLDPWD")}
 
 
-def find_program(argv: Sequence[str], caller: Mapping[str, str]) -> tuple[str, ...]:
-    """`argv` with its program as a path: beside yrnode's interpreter first, then in PATH; unchanged if not found."""
-    name = argv[0]
-    if "/" in name:
-        return tuple(argv)
-    # not resolved: a virtual environment's python is a link
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name, path=caller.get("PATH"))
-    return (found or name, *argv[1:])
+def find_program(argv: tuple[str, ...], caller: Mapping[str, str]) -> tuple[str, ...]:
+    """`argv` with its program as an absolute path; unchanged where this host does not have it."""
+    try:
+        return program(argv, caller.get("PATH"))
+    except UsageError:
+        return argv
 
 
 def with_program(env: dict[str, str], argv: Sequence[str]) -> dict[str, str]:

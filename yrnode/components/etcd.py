@@ -67,6 +67,7 @@ def spec(host: Host) -> ComponentSpec:
             PortNeed(host.address, etcd.client_port, "etcd.client_port"),
             PortNeed(host.address, etcd.peer_port, "etcd.peer_port"),
         ),
+        data_dir=host.places.etcd_data_dir,
         url=client,
     )
 

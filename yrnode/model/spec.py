@@ -50,6 +50,7 @@ class ComponentSpec:
     `launcher`: `argv` starts the real process in a session of its own and exits 0 when that is up (dscli).
     `files` are written before the start, path to text. `dirs` are made, `stale` files and folders are what an
     ended instance leaves: they are removed before a start and after a stop. `url`: where it serves.
+    `data_dir`: data that outlives instances (etcd).
     """
 
     name: str
@@ -70,6 +71,7 @@ class ComponentSpec:
     dirs: tuple[Path, ...] = ()
     stale: tuple[Path, ...] = ()
     files: Mapping[Path, str] = field(default_factory=dict)
+    data_dir: Path | None = None
     url: str = ""
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from yrnode.model.spec import ComponentSpec
-from yrnode.process import table
+from yrnode.process import table, tail
 from yrnode.process.exit import Exit
 from yrnode.process.watch import Watch
 
@@ -175,7 +175,7 @@ def launch(
         for path, text in spec.files.items():
             path.write_text(text)
         with open(spec.log, "ab") as log:
-            log.write(f"--- yrnode: {spec.name} instance {instance_id} generation {generation}\n".encode())
+            log.write(tail.header(spec.name, instance_id, generation))
             log.flush()
             child = subprocess.Popen(
                 argv,

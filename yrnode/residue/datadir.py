@@ -1,4 +1,4 @@
-"""Whose an etcd data directory is. etcd itself starts on any: it takes the cluster from the data, not from its flags."""
+"""Whose an etcd data directory is. etcd starts on any: it takes the cluster from the data, not from its flags."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
 
 import psutil
@@ -29,7 +30,7 @@ def listener(port: int) -> int | None:
     """The pid of a process that listens on the port, where /proc tells."""
     try:
         for c in psutil.net_connections("tcp"):
-            if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid:
+            if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid:
                 return int(c.pid)
     except psutil.Error:
         pass
@@ -40,3 +41,22 @@ def _people(pid: int | None) -> str:
     if pid is None:
         return "a process that cannot be seen from here"
     return f"pid {pid} ({table.command(pid) or 'unknown command'})"
+
+
+def free_port(host: str) -> int:
+    """A port that can be bound now, outside the range that the kernel hands out to clients. OSError where none is."""
+    low, high = ephemeral_range()
+    candidates = [p for p in range(15000, 65000) if not low <= p <= high]
+    for port in random.sample(candidates, min(200, len(candidates))):
+        if not why_taken(host, port):
+            return port
+    raise OSError(errno.EADDRNOTAVAIL, f"no free port on {host}")
+
+
+def ephemeral_range() -> tuple[int, int]:
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+            low, high = f.read().split()
+    except OSError:
+        return 32768, 60999
+    return int(low), int(high)

@@ -1,0 +1,87 @@
+"""What an operator asks for: what a word to a target touches, and how it changes the world's wishes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.errors import UsageError
+from yrnode.model.group import Stage
+from yrnode.model.state import WITH_PROCESS, State
+from yrnode.node.world import World
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Radius:
+    """The groups and single components that a word is about, and the components that it starts or stops, in order."""
+
+    groups: tuple[str, ...]
+    singles: tuple[str, ...]
+    components: tuple[str, ...]
+
+
+def radius(world: World, verb: str, target: str) -> Radius:
+    """UsageError for an unknown target."""
+    groups, singles = _resolve(world, target)
+    members = {m for g in groups for m in world.groups[g].members} | set(singles)
+    touched = [c for c in world.components.values() if c.name in members]
+    if verb == "stop":
+        touched = [c for c in touched if c.state in WITH_PROCESS or c.state in (State.CLEANING, State.BACKOFF)]
+    elif verb == "start":
+        touched = [c for c in touched if c.state not in WITH_PROCESS]
+    order = sorted(touched, key=lambda c: c.plane.order, reverse=verb != "start")
+    return Radius(tuple(groups), tuple(singles), tuple(c.name for c in order))
+
+
+def _resolve(world: World, target: str) -> tuple[list[str], list[str]]:
+    if target == ALL:
+        return list(world.groups), [c.name for c in world.components.values() if c.spec.group is None]
+    if target in world.groups:
+        return [target], []
+    view = world.components.get(target)
+    if view is None:
+        names = ", ".join([ALL, *world.groups, *world.components])
+        raise UsageError(f"no component or group {target!r} on this node; there are: {names}")
+    # a data-parallel rank neither lives nor dies alone
+    return ([view.spec.group], []) if view.spec.group else ([], [view.name])
+
+
+def carry_out(world: World, verb: str, target: str, cause: Cause) -> Radius:
+    found = radius(world, verb, target)
+    for name in found.groups:
+        _group(world, name, verb, cause)
+    for name in found.singles:
+        _single(world, name, verb, cause)
+    return found
+
+
+def _group(world: World, name: str, verb: str, cause: Cause) -> None:
+    group = world.groups[name]
+    if verb == "stop":
+        world.update_group(name, wanted=False, unwanted=cause, restart=None)
+    elif verb == "restart" or group.record.stage is Stage.FAILED:
+        world.update_group(name, wanted=True, unwanted=None, restart=cause)
+    else:
+        world.update_group(name, wanted=True, unwanted=None)
+
+
+def _single(world: World, name: str, verb: str, cause: Cause) -> None:
+    view = world.components[name]
+    if verb == "stop":
+        world.update(name, wanted=False, unwanted=cause, restart=None)
+    elif verb == "restart" or view.state in (State.FAILED, State.HELD):
+        world.update(name, wanted=True, unwanted=None, restart=cause, history=())
+    else:
+        world.update(name, wanted=True, unwanted=None)
+
+
+def shut_down(world: World) -> None:
+    """Nothing is wanted any more: yrnode itself goes down."""
+    cause = Cause(Reason.SHUTDOWN, "yrnode goes down")
+    world.closing = True
+    for name in world.groups:
+        world.update_group(name, wanted=False, unwanted=cause, restart=None)
+    for name in world.components:
+        world.update(name, wanted=False, unwanted=cause, restart=None)

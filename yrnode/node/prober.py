@@ -1,0 +1,77 @@
+"""Runs the checks of one instance, each at its own pace, until told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from yrnode.checks import kinds
+from yrnode.checks.base import Check, Target, Tools
+from yrnode.model.spec import CheckSpec, ComponentSpec
+from yrnode.model.verdict import Result, Tally, fail, unknown
+
+Report = Callable[[str, str, str, Result], None]
+
+
+class Prober:
+    """`report` gets (component, instance, check, result). `tallies` and `pid` tell the instance's present state."""
+
+    def __init__(
+        self,
+        spec: ComponentSpec,
+        instance: str,
+        tools: Tools,
+        report: Report,
+        tallies: Callable[[], Mapping[str, Tally]],
+        pid: Callable[[], int | None],
+    ) -> None:
+        self._spec = spec
+        self._instance = instance
+        self._tools = tools
+        self._report = report
+        self._tallies = tallies
+        self._pid = pid
+        self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
+
+    async def _run(self, spec: CheckSpec) -> None:
+        check = kinds.make(spec, self._tools)
+        try:
+            while True:
+                passed = self._tallies()[spec.name].passed
+                if self._may_run(spec):
+                    result = await self._probe(check, spec)
+                    self._report(self._spec.name, self._instance, spec.name, result)
+                    passed = self._tallies()[spec.name].passed
+                if passed and not spec.watch:
+                    return
+                await asyncio.sleep(spec.period_s if passed or not spec.gate else spec.gate_period_s)
+        finally:
+            with contextlib.suppress(Exception):
+                await check.close()
+
+    def _may_run(self, spec: CheckSpec) -> bool:
+        if self._pid() is None:
+            # dscli has not brought the worker up yet
+            return False
+        tallies = self._tallies()
+        return all(tallies[name].passed for name in spec.after)
+
+    async def _probe(self, check: Check, spec: CheckSpec) -> Result:
+        target = Target(self._spec.name, self._instance, self._pid())
+        began = time.monotonic()
+        try:
+            result = await asyncio.wait_for(check.probe(target), spec.timeout_s)
+        except (TimeoutError, asyncio.TimeoutError):
+            result = fail(f"no answer within {spec.timeout_s:g} s")
+        except Exception as e:
+            # a fault of the probe says nothing about what it probes
+            result = unknown(f"the probe itself failed: {e!r}")
+        return replace(result, took_s=time.monotonic() - began)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,31 @@
+"""The ports of this node's components are free, or held by what an earlier yrnode of this node left."""
+
+from __future__ import annotations
+
+from yrnode.components.host import Host
+from yrnode.model.spec import ComponentSpec
+from yrnode.process import table
+from yrnode.residue import ports
+
+
+def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
+    found = []
+    for spec in specs:
+        for need in spec.ports:
+            taken = ports.why_taken(need.host, need.port)
+            if taken and not _ours(host, need.port):
+                found.append(
+                    f"port {need.host}:{need.port} ({need.purpose}) is {taken}; end it, or change {need.purpose}"
+                    if taken.startswith("in use")
+                    else f"port {need.host}:{need.port} ({need.purpose}): {taken}; change {need.purpose}"
+                )
+    return found
+
+
+def _ours(host: Host, port: int) -> bool:
+    """Whether the listener carries this node's mark: the clean-up before the start will end it."""
+    pid = ports.listener(port)
+    if pid is None:
+        return False
+    mark, home = table.marks(pid)
+    return mark.startswith(f"{host.cluster.cluster}/{host.node}/") and home == str(host.places.state_dir)

@@ -1,0 +1,37 @@
+"""One yrnode a node: a lock on a file of the state directory, released by the kernel whatever happens."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from yrnode.model.errors import UsageError
+
+
+class NodeLock:
+    """Held as long as this object lives. UsageError where another yrnode holds it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        path = state_dir / "yrnode.lock"
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._fd)
+            raise UsageError(
+                f"another yrnode (pid {holder}) runs this node from {state_dir}; stop it, or use another state_dir"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def __enter__(self) -> NodeLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
