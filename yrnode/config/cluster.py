@@ -13,6 +13,7 @@ from yrnode.config.router import Router
 
 KINDS = ("etcd", "worker", "rank", "router", "node")
 CHECK_PATTERN = rf"^({'|'.join(KINDS)})\.[a-z0-9_-]+$"
+NIC_PATTERN = r"^[^\s/:]{1,15}$"
 
 
 def _listen(value: str) -> str:
@@ -44,7 +45,7 @@ class Node(Model):
 
     address: Address
     """Its IPv4 address, which the other nodes reach."""
-    nic: Annotated[str, StringConstraints(pattern=r"^[^\s/:]{1,15}$")] | None = None
+    nic: Annotated[str, StringConstraints(pattern=NIC_PATTERN)] | None = None
     """Its network interface; found from the address when left out."""
     env: Env = Field(default={})
     """Variables of the ranks on this node."""

@@ -6,7 +6,8 @@ from pydantic import Field, StringConstraints
 
 from yrnode.config.fields import Duration, Model, Port, Seq, Size, Text, WorkerArgs, seconds, size
 
-NodeList = Annotated[Text, StringConstraints(pattern=r"^(all|!?\+?[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$")]
+LIST_PATTERN = r"^(all|!?\+?[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"
+NodeList = Annotated[Text, StringConstraints(pattern=LIST_PATTERN)]
 
 
 class Numa(Model):

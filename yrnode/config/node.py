@@ -45,9 +45,8 @@ def this_node(
     if len(mine) == 1:
         return mine[0]
     known = ", ".join(f"{node} ({value.address})" for node, value in cluster.nodes.items())
-    if mine:
-        raise UsageError(f"this host is {' and '.join(mine)} at once; say which with --node or YRNODE_NODE")
-    raise UsageError(f"this host has no address of a node; name one with --node or YRNODE_NODE: {known}")
+    found = "the addresses of several nodes" if mine else "no address of a node"
+    raise UsageError(f"this host has {found}; name one with --node or YRNODE_NODE: {known}")
 
 
 def nic_of(address: str, host: Interfaces | None = None) -> str | None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from yrnode.config.cluster import CHECK_PATTERN, KINDS, Cluster
+from yrnode.config.cluster import CHECK_PATTERN, KINDS, NIC_PATTERN, Cluster
+from yrnode.config.datasystem import LIST_PATTERN
 from yrnode.config.fields import NAME_PATTERN
+from yrnode.config.router import URL_PATH_PATTERN
 from yrnode.config.yaml import Document, KeyPath
 
 
@@ -24,11 +26,12 @@ def meant(word: object, words: Iterable[str]) -> str:
 
 def lines_of(error: ValidationError, document: Document) -> list[str]:
     """One line for each finding, in the order of the file."""
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, bool, str]] = []
     for item in error.errors(include_url=False):
         path: KeyPath = tuple(part for part in item["loc"] if part != "[key]")
-        found.append((document.line(path), document.fault(path, _advice(path, item))))
-    return [line for _, line in sorted(dict.fromkeys(found), key=lambda pair: pair[0])]
+        # A misspelled key is unknown and missing: the spelling first.
+        found.append((document.line(path), item["type"] == "missing", document.fault(path, _advice(path, item))))
+    return [line for *_, line in sorted(dict.fromkeys(found), key=lambda row: row[:2])]
 
 
 def _advice(path: KeyPath, item: Any) -> str:
@@ -60,11 +63,13 @@ def _advice(path: KeyPath, item: Any) -> str:
 
 _PATTERNS = {
     NAME_PATTERN: "write small letters, digits, - _ or ., and begin with a letter or digit",
+    LIST_PATTERN: "write numbers such as 0-7 or 0,2",
+    URL_PATH_PATTERN: "write a path such as /health",
+    NIC_PATTERN: "write the name of a network interface, such as eth0",
     CHECK_PATTERN: f"write a kind of component ({', '.join(KINDS)}) and a check, such as rank.canary",
 }
 _WANTED = {
     "int_type": "write a whole number without quotes",
-    "int_from_float": "write a whole number",
     "float_type": "write a number",
     "bool_type": "write true or false",
     "string_type": "write text, in quotes if it looks like a number",

@@ -6,6 +6,8 @@ from pydantic import Field, StringConstraints
 
 from yrnode.config.fields import Args, Argv, Env, FilePath, Model, Port
 
+URL_PATH_PATTERN = r"^/[!-~]*$"
+
 
 class Router(Model):
     """The one process that spreads requests over the ranks."""
@@ -20,7 +22,7 @@ class Router(Model):
     """For ascend-proxy: load_balance_proxy_server_example.py."""
     argv: Argv | None = None
     """For command: its words; a program's name, a path, or a list."""
-    health: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$")] | None = None
+    health: Annotated[str, StringConstraints(pattern=URL_PATH_PATTERN)] | None = None
     """Path of its health URL. /healthcheck for ascend-proxy, /health for the others when left out."""
     prefill: str | None = None
     """The group that prefills."""

@@ -51,7 +51,9 @@ class Document:
     def line(self, path: KeyPath) -> int:
         """The line of this key, or of the nearest one around it that is written down."""
         while path and path not in self.lines:
-            path = path[:-1]
+            # A flag may be written with _ where its name has -.
+            spelled = (*path[:-1], str(path[-1]).replace("-", "_"))
+            path = spelled if spelled in self.lines else path[:-1]
         return self.lines.get(path, 1)
 
     def fault(self, path: KeyPath, text: str) -> str:
@@ -77,9 +79,7 @@ def parse(content: bytes, file: str) -> Document:
         line = content.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{file}:{line}: the text is not UTF-8; save the file as UTF-8") from None
     node = _compose(text, file)
-    if node is None or (
-        not node.value and node.start_mark.line == node.end_mark.line and not text.strip("-. \r\n\t")
-    ):
+    if node is None or (node.value == "" and node.style is None):
         raise UsageError(f"{file}:1: the file is empty; write cluster, nodes and groups")
     walk = _Walk(file)
     data = walk.value(node, (), 0)

@@ -1,0 +1,257 @@
+"""Bad cluster files: each says in one line where it is and what to write."""
+
+from pathlib import Path
+
+import pytest
+
+from yrnode.config.load import load
+from yrnode.model.errors import UsageError
+
+GROUP = "groups: {serve: {ranks: {n0: 1}, model: m}}\n"
+HEAD = "cluster: demo\nnodes: {n0: {address: 10.0.0.1}, n1: {address: 10.0.0.2}}\n"
+FILE = HEAD + GROUP
+PAIR = """\
+groups:
+  p: {ranks: {n0: 1}, model: m, role: producer, peer: d, kv_connector: {mooncake: {}}}
+  d: {ranks: {n1: 2}, model: m, role: consumer, peer: p, kv_connector: {mooncake: {}}}
+"""
+
+
+def group(text: str) -> str:
+    return f"{HEAD}groups:\n  serve:\n    model: m\n    {text}\n"
+
+
+def faults(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load("c.yaml")
+    return caught.value.lines
+
+
+WRONG_VALUES = {
+    "{}": "1: cluster: it is missing; write cluster: …",
+    "cluster: Demo\nnodes: {n0: {address: 10.0.0.1}}\n"
+    + GROUP: '1: cluster: "Demo" does not fit; write small letters, '
+    "digits, - _ or ., and begin with a letter or digit",
+    "cluster: 5\nnodes: {n0: {address: 10.0.0.1}}\n" + GROUP: "1: cluster: 5 is a number; write text, "
+    "in quotes if it looks like a number",
+    f"cluster: {'a' * 64}\nnodes: {{n0: {{address: 10.0.0.1}}}}\n{GROUP}": f'1: cluster: "{"a" * 57}…" is too long; '
+    "write at most 63 characters",
+    "cluster: a\nnodes: {}\n" + GROUP: "2: nodes: it is empty; add at least one",
+    "cluster: a\nnodes: {n0: 10.0.0.1}\n" + GROUP: '2: nodes.n0: "10.0.0.1" is text; write a mapping, key: value',
+    "cluster: a\nnodes: {n0: {address: host}}\n" + GROUP: '2: nodes.n0.address: "host" is no IPv4 address; '
+    "write one such as 10.0.0.1",
+    "cluster: a\nnodes: {n0: {address: 0.0.0.0}}\n" + GROUP: "2: nodes.n0.address: 0.0.0.0 names no host; "
+    "write the address that the other nodes reach",
+    "cluster: a\nnodes: {../n0: {address: 10.0.0.1}}\n" + GROUP: '2: nodes.../n0: "../n0" does not fit; write small '
+    "letters, digits, - _ or ., and begin with a letter or digit",
+    FILE + "grups: {}\n": "4: grups: this key is unknown; did you mean groups?",
+    FILE + "etcd:\n": "4: etcd: it has no value; write one or remove the key",
+    FILE + "etcd: {nodes: n0}\n": '4: etcd.nodes: "n0" is text; write a list, [a, b]',
+    FILE + "etcd: {client_port: 0}\n": "4: etcd.client_port: 0 is out of range; write a port from 1 to 65535",
+    FILE + "etcd: {client_port: 70000}\n": "4: etcd.client_port: 70000 is out of range; write a port from 1 to 65535",
+    FILE
+    + 'etcd: {client_port: "2379"}\n': '4: etcd.client_port: "2379" is text; write a whole number without quotes',
+    FILE
+    + "etcd: {client_port: 2379.5}\n": "4: etcd.client_port: 2379.5 is a number; write a whole number without quotes",
+    FILE
+    + "etcd: {client_port: true}\n": "4: etcd.client_port: true is a boolean; write a whole number without quotes",
+    FILE + "etcd: {external: [10.0.0.9:2379]}\n": '4: etcd.external[0]: "10.0.0.9:2379" is no endpoint; '
+    "write one such as http://10.0.0.9:2379",
+    FILE + "etcd: {external: ['http://me:pw@10.0.0.9:2379']}\n": '4: etcd.external[0]: "http://me:pw@10.0.0.9:2379" '
+    "is no endpoint; write one such as http://10.0.0.9:2379",
+    FILE + "etcd:\n  auth: {user: root, password: x}\n": "5: etcd.auth.password: this key is unknown; "
+    "did you mean password_file?",
+    FILE + "datasystem: {node_timeout: 30}\n": "4: datasystem.node_timeout: 30 has no unit; write 30s for seconds, "
+    "or use ms, m or h",
+    FILE + "datasystem: {shared_memory: 512000}\n": "4: datasystem.shared_memory: 512000 has no unit; "
+    "write 512000MB, or use KB, GB or TB",
+    FILE + "datasystem:\n\n  huge_pages: yes\n": '6: datasystem.huge_pages: "yes" is text; write true or false',
+    FILE + "datasystem: {numa: {interleave: a}}\n": '4: datasystem.numa.interleave: "a" does not fit; '
+    "write numbers such as 0-7 or 0,2",
+    FILE + "datasystem: {args: {--v: 1}}\n": '4: datasystem.args.--v: "--v" is no flag; write it without dashes in '
+    "front, such as max-model-len",
+    FILE + "datasystem: {args: {v: [1]}}\n": "4: datasystem.args.v: it takes one value; write text, a number, "
+    "true or false",
+    FILE + "env: {A-B: 1}\n": '4: env.A-B: "A-B" is no name of a variable; write letters, digits and _',
+    FILE + "env:\n  A: 1\n  ETCD_NAME: x\n": "6: env.ETCD_NAME: ETCD_NAME is set by yrnode itself; remove it, "
+    "and use the keys of this file",
+    FILE
+    + "env: {YRNODE_INSTANCE: x}\n": "4: env.YRNODE_INSTANCE: YRNODE_INSTANCE is set by yrnode itself; remove it, "
+    "and use the keys of this file",
+    FILE + "env: {A: }\n": '4: env.A: it has no value; write one, or "" for an empty one',
+    FILE + "env: {A: {b: c}}\n": "4: env.A: it takes one value; write text, a number, true or false",
+    FILE + "bin: {vllm: []}\n": "4: bin.vllm: it is no command; write a name, a path, or a list of words such as "
+    "[python, -m, x]",
+    FILE + "state_dir: ~/state\n": '4: state_dir: "~/state" begins with ~, which differs per user; '
+    "write an absolute path",
+    FILE
+    + "api: {listen: 8470}\n": "4: api.listen: 8470 is a number; write text, in quotes if it looks like a number",
+    FILE
+    + 'api: {listen: ":8470"}\n': '4: api.listen: ":8470" is no address and port; write one such as 127.0.0.1:8470',
+    FILE + "checks: {canary: {}}\n": '4: checks.canary: "canary" does not fit; write a kind of component '
+    "(etcd, worker, rank, router, node) and a check, such as rank.canary",
+    FILE + "checks: {rank.canary: {mode: look}}\n": '4: checks.rank.canary.mode: "look" is not known; '
+    "write one of act, observe",
+    FILE + "checks: {rank.canary: {failures: 0}}\n": "4: checks.rank.canary.failures: 0 is out of range; "
+    "write 1 or more",
+    group("ranks: {n0: -1}"): "6: groups.serve.ranks.n0: -1 is out of range; write 0 or more",
+    group("ranks: [n0]"): "6: groups.serve.ranks: this value is a list; write a mapping, key: value",
+    group("ranks: {n0: 1}\n    tensor_paralel: 8"): "7: groups.serve.tensor_paralel: this key is unknown; "
+    "did you mean tensor_parallel?",
+    group("ranks: {n0: 1}\n    tensor_parallel: 0"): "7: groups.serve.tensor_parallel: 0 is out of range; "
+    "write 1 or more",
+    group("ranks: {n0: 1}\n    mode: internal"): '7: groups.serve.mode: "internal" is not known; '
+    "write one of external, headless",
+    group("ranks: {n0: 1}\n    args: {max-len: }"): "7: groups.serve.args.max-len: it has no value; "
+    "write true for a flag without one",
+    group("ranks: {n0: 1}\n    args: {max-len: 1, max_len: 2}"): "7: groups.serve.args: max_len is given twice, "
+    "with - and with _; keep one",
+    group("ranks: {n0: 1}\n    nodes:\n      n0: {arg: {}}"): "8: groups.serve.nodes.n0.arg: this key is unknown; "
+    "did you mean args?",
+    group("ranks: {n0: 1}\n    kv_connector: {mooncak: {}}"): "7: groups.serve.kv_connector.mooncak: "
+    "this key is unknown; did you mean mooncake?",
+    f"{HEAD}groups:\n  serve: {{ranks: {{n0: 1}}}}\n": "4: groups.serve.model: it is missing; write model: …",
+    f"{HEAD}groups:\n  serve: {{ranks: {{n0: 1}}, model: ''}}\n": "4: groups.serve.model: it is no model; "
+    "write its directory or its name",
+    FILE + "router: {node: n0, kind: command, argv: [x], health: healthz}\n": '4: router.health: "healthz" does not '
+    "fit; write a path such as /health",
+}
+
+CANNOT_WORK = {
+    "cluster: a\nnodes:\n  n0: {address: 10.0.0.1}\n  n1: {address: 10.0.0.1}\n" + GROUP: "4: nodes.n1.address: "
+    "10.0.0.1 is n0's address; give each node its own",
+    "cluster: a\nnodes:\n  n0: {address: 10.0.0.1}\n  n1: {address: 127.0.0.1}\n" + GROUP: "4: nodes.n1.address: "
+    "other nodes cannot reach 127.0.0.1; write the address of its network interface",
+    FILE + "etcd: {nodes: [n0, n1]}\n": "4: etcd.nodes: 2 nodes are no good majority; name 1, 3 or 5",
+    FILE + "etcd: {nodes: [n5]}\n": "4: etcd.nodes[0]: there is no node n5; known: n0, n1",
+    FILE + "etcd: {nodes: [n0, n0, n1]}\n": "4: etcd.nodes: n0 is named twice; name each node once",
+    FILE
+    + "etcd: {nodes: [n0], external: ['http://h:1']}\n": "4: etcd.external: etcd is either on nodes or external; "
+    "remove one of the two",
+    FILE + "etcd: {tls: {ca: a, cert: b}}\n": "4: etcd.tls: cert and key belong together; write both",
+    FILE
+    + "etcd: {tls: {ca: a}}\n": "4: etcd.tls: etcd on our nodes serves TLS with a certificate; write cert and key",
+    FILE + "etcd: {external: ['http://h:1'], tls: {ca: a}}\n": "4: etcd.external[0]: http://h:1 is plain, "
+    "and tls is set; write https:// or remove tls",
+    FILE + "datasystem: {node_timeout: 60s}\n": "4: datasystem.node_dead_timeout: a worker is dead only after it was "
+    "lost; write a longer duration than node_timeout",
+    FILE + "datasystem: {node_timeout: 1500ms}\n": "4: datasystem.node_timeout: the worker takes whole seconds; "
+    "write 1s or more",
+    FILE + "datasystem: {shared_memory: 100KB}\n": "4: datasystem.shared_memory: the worker takes whole MB; "
+    "write one such as 512MB",
+    FILE + "datasystem: {remote_h2d: [0]}\n": "4: datasystem.remote_h2d: it needs huge pages; write huge_pages: true",
+    FILE + "datasystem: {cluster_name: yrnode}\n": "4: datasystem.cluster_name: yrnode's own keys begin with it; "
+    "write another name",
+    FILE + "datasystem:\n  args: {node_timeout_s: 3}\n": "5: datasystem.args.node_timeout_s: it has its own key; "
+    "write datasystem.node_timeout",
+    FILE
+    + "datasystem:\n  args: {etcd_address: x}\n": "5: datasystem.args.etcd_address: it follows from etcd; remove it",
+    f"{HEAD}groups:\n  cache: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.cache: cache has a meaning of its own; "
+    "give the group another name",
+    group("ranks: {n9: 1}"): "6: groups.serve.ranks.n9: there is no node n9; known: n0, n1",
+    group(
+        "ranks: {n0: 0}"
+    ): "6: groups.serve.ranks: the group has no rank; write a node and its number of ranks, n0: 1",
+    group("ranks: {n0: 1}\n    devices: {n1: [0]}"): "7: groups.serve.devices.n1: n1 has no rank of this group; "
+    "add it to ranks or remove it",
+    group("ranks: {n0: 1}\n    nodes: {n1: {}}"): "7: groups.serve.nodes.n1: n1 has no rank of this group; "
+    "add it to ranks or remove it",
+    group(
+        "ranks: {n0: 2}\n    devices: {n0: [0]}"
+    ): "7: groups.serve.devices.n0: 1 devices for 2 ranks of 1; write 2",
+    group("ranks: {n0: 2}\n    devices: {n0: [3, 3]}"): "7: groups.serve.devices.n0: a device is named twice; "
+    "name each once",
+    group("ranks: {n0: 1}\n    restart_with: [serv]"): "7: groups.serve.restart_with[0]: there is no group serv; "
+    "did you mean serve?",
+    group("ranks: {n0: 1}\n    restart_with: [serve]"): "7: groups.serve.restart_with[0]: the group names itself; "
+    "remove it",
+    group("ranks: {n0: 1}\n    peer: decode"): "7: groups.serve.peer: there is no group decode; known: serve",
+    group("ranks: {n0: 1}\n    peer: serve"): "7: groups.serve.peer: the group names itself; "
+    "name the other group of the pair",
+    group(
+        "ranks: {n0: 1}\n    kv_connector: {mooncake: {}}"
+    ): "7: groups.serve.kv_connector.mooncake: Mooncake needs the other group's sizes; write peer: …",
+    group("ranks: {n0: 1}\n    env: {A: 1}\n    unset: [A]"): "8: groups.serve.unset[0]: A is set in this group's "
+    "env too; keep one of the two",
+    group("ranks: {n0: 1}\n    nodes: {n0: {env: {A: 1}}}\n    unset: [A]"): "8: groups.serve.unset[0]: A is set in "
+    "this group's env too; keep one of the two",
+    group("ranks: {n0: 1}\n    start_timeout: 0s"): "7: groups.serve.start_timeout: it is 0; "
+    "write a duration such as 30m",
+    group("ranks: {n0: 1}\n    args: {port: 1}"): "7: groups.serve.args.port: it has its own key; "
+    "write port of the group",
+    group("ranks: {n0: 1}\n    args: {tensor-parallel-size: 2}"): "7: groups.serve.args.tensor-parallel-size: "
+    "it has its own key; write tensor_parallel of the group",
+    group("ranks: {n0: 1}\n    args: {data_parallel_rank: 0}"): "7: groups.serve.args.data-parallel-rank: "
+    "it has its own key; write ranks of the group",
+    group("ranks: {n0: 1}\n    args: {kv-transfer-config: {}}\n    kv_connector: {ascend_store: {}}"): "7: "
+    "groups.serve.args.kv-transfer-config: kv_connector writes it; keep one of the two",
+    group("ranks: {n0: 3}\n    port: 65534"): "7: groups.serve.port: it reaches port 65536 on n0; write a lower port",
+    group(
+        "ranks: {n0: 1}\n    port: 2379"
+    ): "7: groups.serve.port: port 2379 of n0 is used by etcd's client port too; write another port",
+    group(
+        "ranks: {n0: 2}\n    rpc_port: 6601"
+    ): "7: groups.serve.rpc_port: port 6601 of n0 is used by group serve too; write another port",
+    FILE + "datasystem: {port: 2380}\n": "4: datasystem.port: port 2380 of n0 is used by etcd's peer port too; "
+    "write another port",
+    FILE + 'api: {listen: "0.0.0.0:6600"}\n': "4: api.listen: port 6600 of n0 is used by group serve too; "
+    "write another port",
+    FILE + "router: {node: n0, kind: vllm-router, port: 6600}\n": "4: router.port: port 6600 of n0 is used by "
+    "group serve too; write another port",
+    HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m, devices: {n0: [0, 1]}}\n"
+    "  b: {ranks: {n0: 1}, model: m, port: 6601, devices: {n0: [2]}}\n": "5: groups.b.port: port 6601 of n0 is used "
+    "by group a too; write another port",
+    HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m}\n  b: {ranks: {n0: 1}, model: m, port: 7000}\n": "5: "
+    "groups.b.devices.n0: device 0 of n0 is used by a too; write devices for both groups",
+    HEAD
+    + PAIR.replace("n1: 2", "n0: 2, n1: 1")
+    + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p too; write another port",
+    HEAD + PAIR.replace("role: producer", "role: consumer"): "4: groups.p.peer: one of p and d prefills and one "
+    "decodes; write role: producer and role: consumer",
+    FILE + "router: {node: n7, kind: vllm-router}\n": "4: router.node: there is no node n7; known: n0, n1",
+    FILE + "router: {node: n0, kind: vllm-router, group: x}\n": "4: router.group: there is no group x; known: serve",
+    FILE + "router: {node: n0}\n": "4: router: ascend-proxy needs script; write the path of vllm-ascend's proxy",
+    FILE + "router: {node: n0, kind: command}\n": "4: router: kind: command needs argv; write the command's words",
+    FILE
+    + "router: {node: n0, kind: vllm-router, argv: [x]}\n": "4: router.argv: only kind: command has it; remove it",
+    FILE + "router: {node: n0, kind: vllm-router, script: x}\n": "4: router.script: only kind: ascend-proxy has it; "
+    "remove it",
+    HEAD + PAIR + "router: {node: n0, kind: vllm-router}\n": "6: router: it is open which groups are behind it; "
+    "write prefill and decode, or group",
+    HEAD + PAIR + "router: {node: n0, kind: vllm-router, prefill: p}\n": "6: router: prefill and decode belong "
+    "together; write both, or group",
+    FILE
+    + "checks: {etcd.read: {stall_timeout: 3s}}\n": "4: checks.etcd.read.stall_timeout: only a check of ranks has "
+    "it; remove it",
+    FILE + "checks: {etcd.read: {period: 0s}}\n": "4: checks.etcd.read.period: it is 0; write a duration above it",
+    FILE + f"run_dir: /{'x' * 100}\n": f"4: run_dir: /{'x' * 100} is too long for a socket in it; "
+    "write a path of at most 95 bytes",
+}
+
+
+@pytest.mark.parametrize(("text", "line"), WRONG_VALUES.items(), ids=[line[:50] for line in WRONG_VALUES.values()])
+def test_a_wrong_value(text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert faults(text, tmp_path, monkeypatch)[0] == f"c.yaml:{line}"
+
+
+@pytest.mark.parametrize(("text", "line"), CANNOT_WORK.items(), ids=[line[:50] for line in CANNOT_WORK.values()])
+def test_values_that_cannot_work_together(
+    text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"c.yaml:{line}" in faults(text, tmp_path, monkeypatch)
+
+
+def test_all_faults_are_told_in_the_order_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = group("ranks: {n0: one}\n    mode: x") + "etcd: {client_port: 0}\ndatasystem: {node_timeout: 3}\n"
+    lines = faults(text, tmp_path, monkeypatch)
+    assert [line.split(":")[1] for line in lines] == ["6", "7", "8", "9"]
+    assert not any("\n" in line for line in lines)
+
+
+def test_a_fault_in_a_flag_written_with_underscores_keeps_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = group("ranks: {n0: 1}\n    args:\n      seed: 1\n      tensor_parallel_size: 2")
+    assert [line.split(":")[1] for line in faults(text, tmp_path, monkeypatch)] == ["9"]
