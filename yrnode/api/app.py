@@ -23,6 +23,7 @@ MOST_STREAMS = 64
 """Event streams at once; each costs a connection and a task."""
 
 _HEARTBEAT_S = 15.0
+_LOOK_S = 1.0
 _STUCK_S = 30.0
 
 NODE = web.AppKey("node", Node)
@@ -143,8 +144,15 @@ async def _stream(request: web.Request, since: int | None) -> web.StreamResponse
     following = asyncio.ensure_future(feed.__anext__())
     try:
         await response.prepare(request)
-        while True:
-            done, _ = await asyncio.wait({following}, timeout=_HEARTBEAT_S)
+        silent = 0.0
+        # aiohttp does not end a handler whose client went away, so it is looked at
+        while request.transport is not None and not request.transport.is_closing():
+            done, _ = await asyncio.wait({following}, timeout=_LOOK_S)
+            if not done:
+                silent += _LOOK_S
+                if silent < _HEARTBEAT_S:
+                    continue
+            silent = 0.0
             if done:
                 event = following.result()
                 data = f"id: {event.seq}\ndata: {json.dumps(event.as_dict())}\n\n"
@@ -154,12 +162,13 @@ async def _stream(request: web.Request, since: int | None) -> web.StreamResponse
             # a reader that takes nothing for so long is gone
             await asyncio.wait_for(response.write(data.encode()), _STUCK_S)
     except (ConnectionError, asyncio.TimeoutError):
-        return response
+        pass
     finally:
         streams.discard(task)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await feed.aclose()
+    return response
 
 
 async def _end_streams(app: web.Application) -> None:

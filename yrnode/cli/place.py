@@ -72,7 +72,7 @@ def _from_faulty(file: str, given: str | None) -> Place | None:
     def value(key: str) -> Path:
         for source in (own, data):
             if isinstance(source, dict) and isinstance(source.get(key), str):
-                return Path(file).absolute().parent / source[key]
+                return Path(file).absolute().parent / str(source[key])
         return Path(Cluster.model_fields[key].default)
 
     # port 0: TCP is not tried, since the file's word for it is not checked

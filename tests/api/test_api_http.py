@@ -1,0 +1,362 @@
+"""The real servers: TCP that changes nothing, and the socket that asks who is there."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+
+import aiohttp
+import pytest
+
+from tests.api.fake import START, FakeNode, snapshot, view
+from yrnode.api.app import MOST_STREAMS, read_app
+from yrnode.api.server import Api
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.errors import UsageError
+from yrnode.model.state import Plane, State
+
+
+@pytest.fixture
+def node(tmp_path):
+    return FakeNode(tmp_path)
+
+
+@pytest.fixture
+async def api(node, tmp_path):
+    server = Api(node, "127.0.0.1", 0, tmp_path / "run" / "y.sock")
+    await server.start()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def tcp(api):
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{api.port}") as session:
+        yield session
+
+
+@pytest.fixture
+async def unix(api, tmp_path):
+    connector = aiohttp.UnixConnector(str(tmp_path / "run" / "y.sock"))
+    async with aiohttp.ClientSession("http://localhost", connector=connector) as session:
+        yield session
+
+
+async def get(session, path, **more):
+    async with session.get(path, **more) as r:
+        return r.status, await r.json()
+
+
+async def test_livez_follows_the_loop(node, tcp):
+    assert await get(tcp, "/livez") == (200, {"alive": True})
+    node.beating = False
+    assert await get(tcp, "/livez") == (503, {"alive": False})
+
+
+async def test_readyz_says_why_not(node, tcp):
+    assert await get(tcp, "/readyz") == (200, {"ready": True, "reasons": []})
+    node.state = snapshot(view("worker", Plane.CACHE, State.FAILED, cause=Cause(Reason.EXITED, "exit code 1")))
+    code, answer = await get(tcp, "/readyz")
+    assert code == 503
+    assert answer == {"ready": False, "reasons": ["worker is failed: exited: exit code 1"]}
+
+
+async def test_status_on_both_sides_is_the_same(tcp, unix):
+    (code, one), (_, other) = await get(tcp, "/status"), await get(unix, "/status")
+    assert code == 200
+    assert one["components"].keys() == other["components"].keys() == {"etcd", "worker", "rank/serve/0", "router"}
+    assert one["node"] == "n0"
+
+
+async def test_status_uses_todays_wall_clock(node, tcp):
+    now = time.monotonic()
+    node.state = snapshot(view("etcd", Plane.STORE, since=now - 60))
+    _, found = await get(tcp, "/status")
+    assert found["components"]["etcd"]["since"][:4] == str(time.gmtime(time.time() - 60).tm_year)
+
+
+async def test_metrics_are_prometheus_text(tcp):
+    async with tcp.get("/metrics") as r:
+        assert r.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert 'yrnode_component_up{component="etcd",node="n0",plane="store"} 1.0' in await r.text()
+
+
+async def test_events_since(node, tcp):
+    for i in range(5):
+        node.events.emit("etcd", f"e{i}", START)
+    code, all_of_them = await get(tcp, "/events")
+    assert code == 200
+    assert [e["seq"] for e in all_of_them] == [1, 2, 3, 4, 5]
+    assert [e["what"] for e in (await get(tcp, "/events?since=3"))[1]] == ["e3", "e4"]
+    assert (await get(tcp, "/events?since=5"))[1] == []
+
+
+@pytest.mark.parametrize("query", ["since=x", "since=-1", "since=1e3", "wait=%C2%B2", f"since={'9' * 30}"])
+async def test_events_refuses_what_is_no_number(tcp, query):
+    code, answer = await get(tcp, f"/events?{query}")
+    assert code == 400
+    assert "is a whole number" in answer["error"]
+
+
+async def test_events_wait_returns_with_the_next_one(node, tcp):
+    node.events.emit("etcd", "old", START)
+    asking = asyncio.create_task(get(tcp, "/events?since=1&wait=30"))
+    await until(lambda: node.events._wakers)
+    node.events.emit("etcd", "new", START)
+    _, found = await asyncio.wait_for(asking, 5)
+    assert [e["what"] for e in found] == ["new"]
+    assert (await asyncio.wait_for(get(tcp, "/events?since=2&wait=1"), 5))[1] == []
+    await until(lambda: not node.events._wakers)
+
+
+async def test_server_sent_events_replay_and_go_on(node, tcp):
+    node.events.emit("etcd", "one", START)
+    node.events.emit("etcd", "two", START)
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": "1"}
+    async with tcp.get("/events", headers=headers) as r:
+        assert r.headers["Content-Type"] == "text/event-stream"
+        assert await sse(r) == ("2", "two")
+        node.events.emit("etcd", "three", Cause(Reason.EXITED, "line\nbreak"))
+        assert await sse(r) == ("3", "three")
+    await until(lambda: not node.events._wakers)
+
+
+async def test_streams_are_bounded_and_end_with_the_server(node, api, tcp):
+    headers = {"Accept": "text/event-stream"}
+    async with contextlib.AsyncExitStack() as stack:
+        connector = aiohttp.TCPConnector(limit=0)
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(f"http://127.0.0.1:{api.port}", connector=connector)
+        )
+        streams = [
+            await stack.enter_async_context(session.get("/events", headers=headers)) for _ in range(MOST_STREAMS)
+        ]
+        code, answer = await get(tcp, "/events", headers=headers)
+        assert code == 503
+        assert "open already" in answer["error"]
+        began = time.monotonic()
+        await api.close()
+        assert time.monotonic() - began < 3
+        with contextlib.suppress(aiohttp.ClientError):
+            assert await streams[0].content.read() == b""
+    assert not node.events._wakers
+
+
+async def test_the_page_escapes_what_others_wrote(node, tcp):
+    evil = Cause(Reason.EXITED, "<script>alert(1)</script>", '"><img src=x>')
+    node.state = snapshot(view("worker", Plane.CACHE, State.BACKOFF, cause=evil))
+    node.events.emit("<b>t</b>", "x", evil)
+    async with tcp.get("/") as r:
+        text = await r.text()
+        assert r.content_type == "text/html"
+        assert "default-src 'none'" in r.headers["Content-Security-Policy"]
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "<b>" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert 'http-equiv="refresh"' in text
+
+
+async def test_logs_names_the_files(tcp):
+    code, answer = await get(tcp, "/logs?name=etcd")
+    assert code == 200
+    assert [p.rsplit("/", 1)[1] for p in answer["paths"]] == ["etcd.log.1", "etcd.log"]
+    code, answer = await get(tcp, "/logs?name=nobody")
+    assert code == 400
+    assert "there are etcd, worker" in answer["error"]
+
+
+async def test_tcp_has_nothing_that_changes(node, tcp):
+    assert {r.method for r in read_app(node).router.routes()} == {"GET", "HEAD"}
+    async with tcp.post("/control/stop", json={"target": "worker"}) as r:
+        assert r.status == 404
+    for path in ("/status", "/events", "/logs"):
+        async with tcp.post(path, json={}) as r:
+            assert r.status == 405
+    assert node.asked == []
+
+
+async def test_control_by_the_owner(node, unix):
+    body = {"target": "worker", "why": "maintenance"}
+    async with unix.post("/control/restart", json={**body, "dry_run": True}) as r:
+        assert (r.status, (await r.json())["components"]) == (200, ["worker", "rank/serve/0"])
+    assert node.asked == []
+    async with unix.post("/control/restart", json=body) as r:
+        assert (r.status, (await r.json())["done"]) == (200, True)
+    verb, target, who, why = node.asked[0]
+    assert (verb, target, why) == ("restart", "worker", "maintenance")
+    assert f"uid {os.geteuid()}, pid {os.getpid()}" in who
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "code", "says"),
+    [
+        ("explode", b"{}", 404, "no such verb"),
+        ("stop", b"", 400, "not JSON"),
+        ("stop", b"[" * 60000, 400, "not JSON"),
+        ("stop", b"[]", 400, "an object"),
+        ("stop", b"{}", 400, "target is missing"),
+        ("stop", b'{"target": 1}', 400, "target is no str"),
+        ("stop", b'{"target": "worker", "dry_run": "yes"}', 400, "dry_run is no bool"),
+        ("stop", b'{"target": "worker", "force": true}', 400, "an object with target"),
+        ("stop", b'{"target": "nobody"}', 400, 'no component or group "nobody"'),
+        ("stop", b" " * 70000, 413, ""),
+    ],
+)
+async def test_control_refuses_bad_requests(node, unix, verb, body, code, says):
+    async with unix.post(f"/control/{verb}", data=body) as r:
+        assert r.status == code
+        assert says in (await r.json())["error"]
+    assert node.asked == []
+
+
+async def test_a_request_that_never_ends_is_cut_off(node, unix, monkeypatch):
+    monkeypatch.setattr("yrnode.api.control._BODY_S", 0.2)
+
+    async def slowly():
+        yield b'{"target": '
+        await asyncio.sleep(20)
+
+    async with unix.post("/control/stop", data=slowly()) as r:
+        assert r.status == 408
+
+
+_AS_NOBODY = """
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+def ask(text):
+    s = socket.socket(socket.AF_UNIX); s.settimeout(5)
+    try:
+        s.connect(sys.argv[1])
+    except PermissionError:
+        return b"closed"
+    s.sendall(text.encode()); return s.recv(65536)
+body = '{"target": "worker"}'
+head = "Host: x\\r\\nConnection: close\\r\\n"
+sys.stdout.buffer.write(ask(f"POST /control/stop HTTP/1.1\\r\\n{head}Content-Length: {len(body)}\\r\\n\\r\\n{body}"))
+sys.stdout.buffer.write(b"\\n=====\\n" + ask(f"GET /livez HTTP/1.1\\r\\n{head}\\r\\n"))
+"""
+
+
+async def as_nobody(path):
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _AS_NOBODY, str(path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(child.communicate(), 20)
+    assert child.returncode == 0, err
+    return out.decode().split("\n=====\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+async def test_another_user_is_refused(node, short_dir):
+    path = short_dir / "y.sock"
+    server = Api(node, "127.0.0.1", 0, path)
+    await server.start()
+    try:
+        assert await as_nobody(path) == ["closed", "closed"]
+        # even where the file's mode was opened, the kernel's word on the peer counts
+        path.chmod(0o666)
+        change, read = await as_nobody(path)
+        assert change.startswith("HTTP/1.1 403")
+        assert "uid 65534 may not change anything" in change
+        assert read.startswith("HTTP/1.1 200")
+        assert node.asked == []
+    finally:
+        await server.close()
+
+
+@pytest.fixture
+def short_dir():
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    where = Path(tempfile.mkdtemp(prefix="yr"))
+    where.chmod(0o755)
+    yield where
+    shutil.rmtree(where)
+
+
+async def test_the_socket_is_private_and_goes_with_the_daemon(node, tmp_path):
+    path = tmp_path / "run" / "y.sock"
+    server = Api(node, "127.0.0.1", 0, path)
+    await server.start()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await server.close()
+    assert not path.exists()
+
+
+async def test_a_stale_socket_is_replaced_a_live_one_is_not(node, api, tmp_path):
+    live = tmp_path / "run" / "y.sock"
+    second = Api(node, "127.0.0.1", 0, live)
+    with pytest.raises(UsageError, match="another yrnode answers"):
+        await second.start()
+    assert live.exists()
+    await second.close()
+    assert live.exists(), "closing the one that never started removed the other's socket"
+    stale = tmp_path / "stale.sock"
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(stale))
+    third = Api(node, "127.0.0.1", 0, stale)
+    await third.start()
+    await third.close()
+
+
+async def test_what_is_no_socket_is_left_alone(node, tmp_path):
+    path = tmp_path / "y.sock"
+    path.write_text("precious")
+    with pytest.raises(UsageError, match="is no socket"):
+        await Api(node, "127.0.0.1", 0, path).start()
+    assert path.read_text() == "precious"
+
+
+async def test_a_run_dir_that_is_too_long(node, tmp_path):
+    with pytest.raises(UsageError, match="longer than the 107 bytes"):
+        await Api(node, "127.0.0.1", 0, tmp_path / ("x" * 100) / "y.sock").start()
+
+
+async def test_a_taken_port_names_its_holder_and_leaves_nothing(node, tmp_path):
+    path = tmp_path / "y.sock"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(UsageError) as caught:
+            await Api(node, "127.0.0.1", port, path).start()
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert f"(pid {os.getpid()})" in str(caught.value)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("host", "says"), [("192.0.2.1", "no such address"), ("nowhere", "is no address")])
+async def test_an_address_that_cannot_be(node, tmp_path, host, says):
+    with pytest.raises(UsageError, match=says):
+        await Api(node, host, 0, tmp_path / "y.sock").start()
+
+
+async def test_ipv6(node, tmp_path):
+    server = Api(node, "::1", 0, tmp_path / "y.sock")
+    try:
+        await server.start()
+    except UsageError:
+        pytest.skip("this machine has no IPv6 loopback")
+    async with aiohttp.ClientSession(f"http://[::1]:{server.port}") as session:
+        assert (await get(session, "/livez"))[0] == 200
+    await server.close()
+
+
+async def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+async def sse(response):
+    number = (await asyncio.wait_for(response.content.readline(), 5)).decode().strip().removeprefix("id: ")
+    data = json.loads((await asyncio.wait_for(response.content.readline(), 5)).decode().removeprefix("data: "))
+    assert await response.content.readline() == b"\n"
+    return number, data["what"]
