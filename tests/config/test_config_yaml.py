@@ -93,7 +93,7 @@ BROKEN = [
     (b"a: 1\n: 2\n", "c.yaml:2: a key is no text; write a name, then a colon"),
     (b"a:\n  <<: 5\n", "c.yaml:2: << takes a mapping; write << : *name of one"),
     (b"a: &a [*a]\n", "c.yaml:1: values or aliases unfold to too much; write it flatter, with fewer aliases"),
-    (b"[" * 3000, "c.yaml: the values are nested too deeply; write them flatter"),
+    (b"- " * 3000, "c.yaml: the values are nested too deeply; write them flatter"),
     (
         b"a: " + b"x" * MAX_BYTES,
         "c.yaml: the file has more than 256 KB; is it a cluster file? Make it smaller",

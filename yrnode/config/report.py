@@ -16,7 +16,7 @@ from yrnode.config.yaml import Document, KeyPath
 
 
 def meant(word: object, words: Iterable[str]) -> str:
-    """` (did you mean x?)` for the nearest of `words`, or all of them when none is near and they are few."""
+    """`did you mean x?` for the nearest of `words`; where none is near, the first dozen of them."""
     known = list(words)
     near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
     if near:
