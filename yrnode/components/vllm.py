@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from yrnode.checks.functional import RankTarget
 from yrnode.components import environment
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
@@ -134,6 +135,13 @@ def _checks(url: str, group: Group, args: Mapping[str, Any], env: Mapping[str, s
     )
 
 
+def target(spec: ComponentSpec) -> RankTarget:
+    """The rank as the functional checks see it."""
+    canary = next(c.params for c in spec.checks if c.name == "canary")
+    external = "--kv-transfer-config" in spec.argv
+    return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external)
+
+
 def served_name(group: Group, args: Mapping[str, Any]) -> str:
     """The model's name in requests: the first served name, else the model as given."""
     names = args.get("served-model-name", group.model)
@@ -155,7 +163,7 @@ def _shutdown_timeout(derived: Mapping[str, Any], args: Mapping[str, Any]) -> fl
 
 def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
     """The cause of an exit that nobody asked for, whatever its code: vLLM ends with 0 after its engine died."""
-    root = _root_cause(lines)
+    root = _root_cause(lines, died=how.signal is not None)
     if not ready:
         if how.code == 2:
             return Cause(Reason.CONFIGURATION, "vllm refused its command line (exit code 2)", root, name)
@@ -166,8 +174,11 @@ def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
     return Cause(Reason.EXITED, text, root, name)
 
 
-def _root_cause(lines: list[str]) -> str:
-    """argparse's line, else the first ERROR line that names a process, else the last line that says anything."""
+def _root_cause(lines: list[str], died: bool) -> str:
+    """argparse's line, else the first ERROR line that names a process, else the last line that says anything.
+
+    One that `died` of a signal had no last word: its last line would mislead.
+    """
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     for line in told:
         if "error: " in line and "vllm" in line.split("error: ")[0]:
@@ -176,4 +187,5 @@ def _root_cause(lines: list[str]) -> str:
         if "ERROR" in line and "pid=" in line:
             return line[:300]
     errors = [x for x in told if "Error" in x]
-    return (errors or told or [""])[-1][:300]
+    last = [] if died else told
+    return (errors or last or [""])[-1][:300]

@@ -1,0 +1,86 @@
+"""`yrnode render`: what would be run, to the letter, with secrets covered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yrnode.model.spec import ComponentSpec
+
+COVERED = "***"
+_SECRET_FLAG = re.compile(r"--?[\w-]*(api[-_]key|password|token|secret)$", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(r"(API_KEY|PASSWORD|TOKEN|SECRET)$", re.IGNORECASE)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="every node of the file")
+
+
+def run(args: argparse.Namespace) -> int:
+    from yrnode.components import node as components
+    from yrnode.config.load import load
+    from yrnode.config.node import this_node
+
+    cluster = load(args.config)
+    nodes = list(cluster.nodes) if args.all else [this_node(cluster, args.node)]
+    rendered = [as_dict(node, components.specs(components.host_of(cluster, node, os.environ))) for node in nodes]
+    if args.output == "json":
+        print(json.dumps(rendered if args.all else rendered[0]))
+    else:
+        print("\n".join(line for node in rendered for line in text(node)))
+    return 0
+
+
+def as_dict(node: str, specs: Sequence[ComponentSpec]) -> dict[str, Any]:
+    """`after`: what must be ready before."""
+    return {
+        "node": node,
+        "components": [
+            {
+                "name": s.name,
+                "plane": s.plane.value,
+                "argv": cover_argv(s.argv),
+                "env": cover_env(s.env),
+                "unset": list(s.unset),
+                "files": {str(path): content for path, content in s.files.items()},
+                "after": [o.name for o in specs if o.plane.order < s.plane.order],
+            }
+            for s in specs
+        ],
+    }
+
+
+def cover_argv(argv: Sequence[str]) -> list[str]:
+    out: list[str] = []
+    secret = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if equals and _SECRET_FLAG.match(name):
+            out.append(f"{name}={COVERED}")
+            continue
+        # a flag may take several keys
+        secret = bool(_SECRET_FLAG.match(word)) if word.startswith("-") else secret
+        out.append(COVERED if secret and not word.startswith("-") else word)
+    return out
+
+
+def cover_env(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: COVERED if _SECRET_VARIABLE.search(name) else value for name, value in env.items()}
+
+
+def text(rendered: Mapping[str, Any]) -> list[str]:
+    """Lines that a shell would take."""
+    lines = []
+    for c in rendered["components"]:
+        after = f", after {', '.join(c['after'])}" if c["after"] else ""
+        lines.append(f"# {rendered['node']}: {c['name']} ({c['plane']}{after})")
+        lines += [f"# file {path}: {content.strip()}" for path, content in c["files"].items()]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(c["env"].items())]
+        lines += [shlex.join(c["argv"]), ""]
+    return lines
