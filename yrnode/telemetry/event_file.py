@@ -23,7 +23,10 @@ _TYPES: dict[str, type | tuple[type, ...]] = {"seq": int, "at": (int, float), "g
 
 def parse(line: bytes | str) -> Event:
     """One line of the file as an event. Unknown keys are ignored. ValueError for anything else than an event."""
-    raw = json.loads(line)
+    try:
+        raw = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
     if not isinstance(raw, dict):
         raise ValueError("not an object")
     values: dict[str, Any] = {}

@@ -83,13 +83,17 @@ class EventLog:
             newer.append(event)
         return newer[::-1]
 
-    async def subscribe(self, since: int | None = None) -> AsyncGenerator[Event, None]:
+    def subscribe(self, since: int | None = None) -> AsyncGenerator[Event, None]:
         """Events after `since` (None: from now on), then each new one, for ever.
 
         A reader that falls behind by more than the memory holds gets one event with `what` "lost" for the gap;
         nobody waits for him.
         """
-        seen = self._last if since is None else 0 if since > self._last else since
+        if since is None:
+            since = self._last
+        return self._feed(since if since <= self._last else 0)
+
+    async def _feed(self, seen: int) -> AsyncGenerator[Event, None]:
         waker = asyncio.Event()
         self._wakers.add(waker)
         try:

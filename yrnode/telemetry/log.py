@@ -82,7 +82,8 @@ class _Handler(logging.Handler):
             line += f" [{self._lost} lines before this one could not be written]"
         data = line.encode("utf-8", "backslashreplace")
         if len(data) > LONGEST_LINE:
-            data = data[: LONGEST_LINE - 3] + "…".encode()
+            # not in the middle of a character
+            data = (data[: LONGEST_LINE - 3].decode("utf-8", "ignore") + "…").encode()
         if self._write(data + b"\n"):
             self._lost = 0
         else:

@@ -1,0 +1,123 @@
+"""Metrics: the contract's names and labels, with the values that the snapshot has."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api.fake import BAD, snapshot, view
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupRecord, Stage
+from yrnode.model.state import Plane, State
+from yrnode.model.verdict import Tally
+from yrnode.telemetry.metrics import PHASES, Metrics
+
+KILLED = Cause(Reason.EXITED, "killed by signal 9")
+
+
+@pytest.fixture
+def metrics():
+    state = snapshot(
+        view("worker", Plane.CACHE, State.UNHEALTHY, checks={"health": BAD}),
+        view("router", Plane.ROUTER, State.STARTING, checks={"health": Tally()}),
+        view("etcd", Plane.STORE, death=KILLED),
+        record=GroupRecord(7, Stage.STOP, KILLED),
+    )
+    found = Metrics("n0", "1.2.3", lambda: state)
+    found.restarted("worker", "cache", Reason.EXITED)
+    found.observe_loop(0.002)
+    found.observe_recovery("seen", 0.003, component="worker")
+    found.observe_recovery("ready", 42.0, group="serve")
+    return found
+
+
+def samples(metrics):
+    families = text_string_to_metric_families(metrics.text().decode())
+    return [s for family in families for s in family.samples]
+
+
+def value(metrics, name, **labels):
+    found = [
+        s.value
+        for s in samples(metrics)
+        if s.name == f"yrnode_{name}" and all(s.labels.get(k) == v for k, v in {"node": "n0", **labels}.items())
+    ]
+    assert len(found) == 1, f"{name} {labels}: {found}"
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        ("component_up", {"component": "rank/serve/0", "plane": "engine"}, 1),
+        ("component_up", {"component": "worker", "plane": "cache"}, 0),
+        ("component_up", {"component": "etcd", "plane": "store"}, 0),
+        ("component_state", {"component": "worker", "plane": "cache", "state": "unhealthy"}, 1),
+        ("component_state", {"component": "worker", "plane": "cache", "state": "ready"}, 0),
+        ("component_restarts_total", {"component": "worker", "plane": "cache", "reason": "exited"}, 1),
+        ("component_restarts_total", {"component": "worker", "plane": "cache", "reason": "check"}, 0),
+        ("component_restarts_total", {"component": "etcd", "plane": "store", "reason": "exited"}, 0),
+        ("check_verdict", {"component": "rank/serve/0", "check": "health"}, 1),
+        ("check_verdict", {"component": "worker", "check": "health"}, 0),
+        ("check_verdict", {"component": "router", "check": "health"}, -1),
+        ("check_duration_seconds", {"component": "etcd", "plane": "store", "check": "health"}, 0.25),
+        ("group_generation", {"group": "serve"}, 7),
+        ("group_stage", {"group": "serve", "stage": "stop"}, 1),
+        ("group_stage", {"group": "serve", "stage": "go"}, 0),
+        ("store_available", {}, 1),
+        ("loop_duration_seconds_count", {}, 1),
+        ("loop_duration_seconds_bucket", {"le": "0.001"}, 0),
+        ("loop_duration_seconds_bucket", {"le": "0.0025"}, 1),
+        ("recovery_seconds_sum", {"group": "serve", "component": "", "phase": "ready"}, 42),
+        ("recovery_seconds_bucket", {"group": "", "component": "worker", "phase": "seen", "le": "0.01"}, 1),
+        ("build_info", {"version": "1.2.3"}, 1),
+    ],
+)
+def test_values(metrics, name, labels, expected):
+    assert value(metrics, name, **labels) == expected
+
+
+def test_every_series_has_the_node_and_one_state_is_on(metrics):
+    found = samples(metrics)
+    assert all(s.labels["node"] == "n0" and s.name.startswith("yrnode_") for s in found)
+    on = [s.labels["component"] for s in found if s.name == "yrnode_component_state" and s.value]
+    assert sorted(on) == ["etcd", "rank/serve/0", "router", "worker"]
+
+
+def test_names_and_help(metrics):
+    text = metrics.text().decode()
+    families = list(text_string_to_metric_families(text))
+    assert len(families) >= 10
+    for family in families:
+        assert re.fullmatch(r"yrnode_[a-z]+(_[a-z]+)*", family.name)
+        assert len(family.documentation) > 20
+        assert not family.name.endswith(("_count", "_sum", "_bucket", "_total", "_created"))
+        if family.type == "histogram":
+            assert family.name.endswith("_seconds")
+    assert "_created" not in text
+    assert re.search(r"^# TYPE yrnode_component_restarts_total counter$", text, re.M)
+
+
+def test_two_daemons_in_one_process_do_not_mix(metrics):
+    other = Metrics("n1", "1", snapshot)
+    assert {s.labels["node"] for s in samples(other)} == {"n1"}
+
+
+def test_phases_are_the_contracts():
+    assert PHASES == ("seen", "stopped", "clean", "go", "ready", "serving")
+
+
+def test_label_values_are_escaped():
+    odd = view('a"b\\c\nd', Plane.ROUTER)
+    found = Metrics("n0", "1", lambda: snapshot(odd))
+    assert value(found, "component_up", component='a"b\\c\nd') == 1
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_is_content(metrics):
+    child = subprocess.run(
+        ["promtool", "check", "metrics"], input=metrics.text(), capture_output=True, timeout=20, check=False
+    )
+    assert (child.returncode, child.stdout, child.stderr) == (0, b"", b"")
