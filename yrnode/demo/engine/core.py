@@ -120,14 +120,12 @@ class Core:
 
     def _listen(self, block: bool) -> None:
         """Take what the front end, the Workers and the group have to say; with `block`, wait for it."""
-        if self.front and self.front.buffered():
-            self._hear_front()
-            return
         idle_group = self.group.idle_sockets() if self.group and not self.group.in_wave else []
-        sockets = [*self.workers, *idle_group]
+        links = [*self.workers, *idle_group]
         if self.front and not self.front.closed:
-            sockets.append(self.front)
-        for link in select.select(sockets, [], [], None if block else 0)[0]:
+            links.append(self.front)
+        said = [link for link in links if link.buffered()]
+        for link in said or select.select(links, [], [], None if block else 0)[0]:
             if link is self.front:
                 self._hear_front()
             elif link in self.workers:

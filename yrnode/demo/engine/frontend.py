@@ -37,6 +37,7 @@ class Engine:
     metrics: EngineMetrics
     writer: asyncio.StreamWriter
     local: bool
+    sent: int = 0
     flights: dict[str, Flight] = field(default_factory=dict)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -97,12 +98,13 @@ class Frontend:
             engine.metrics.iteration(prompt, generated)
 
     def add(self, request_id: str, tokens: list[int], max_tokens: int, ignore_eos: bool, stuck: bool) -> Flight:
-        """Send a request to the engine with the fewest. EngineDeadError, or RuntimeError during the drain."""
+        """Send a request to the least loaded engine. EngineDeadError, or RuntimeError during the drain."""
         if self.dead:
             raise EngineDeadError(DEAD)
         if self.stopping:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        engine = min(self.engines, key=lambda e: len(e.flights))
+        engine = min(self.engines, key=lambda e: (len(e.flights), e.sent))
+        engine.sent += 1
         flight = engine.flights[request_id] = Flight(engine, len(tokens))
         engine.send(
             {

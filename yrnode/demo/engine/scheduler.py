@@ -159,7 +159,7 @@ class Scheduler:
             request.full, request.blank = full, request.blank - len(new)
             self.to_save += request.hashes[request.saved : full]
             request.saved = max(request.saved, full)
-            if request.computed == len(request.tokens) + request.generated:
+            if not request.stuck and request.computed == len(request.tokens) + request.generated:
                 text = request.word()
                 request.generated += 1
                 reason = request.ends()
