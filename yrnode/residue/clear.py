@@ -12,7 +12,7 @@ from yrnode.residue import files, orphans, ports
 
 async def clear(spec: ComponentSpec, owner: str, home: Path) -> Cause | None:
     """Remove what is proven ours and unused. A cause when something is in the way that must not be removed."""
-    left = await orphans.end(owner, spec.name, home, spec.stop_grace_s)
+    left = await orphans.end(orphans.mark_of(owner, spec.name), home, spec.stop_grace_s)
     if left:
         return _blocked(spec, "an earlier instance cannot be ended", ", ".join(map(str, left)))
     for need in spec.ports:

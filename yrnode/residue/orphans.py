@@ -11,9 +11,13 @@ from yrnode.process import table
 from yrnode.process.instance import signal_all
 
 
-def find(owner: str, component: str, home: Path) -> list[table.Proc]:
-    """Living processes that carry this component's mark of this state directory."""
-    prefix = f"{owner}/{component}/"
+def mark_of(owner: str, component: str) -> str:
+    """What the mark of every instance of a component begins with. `owner` is "<cluster>/<node>"."""
+    return f"{owner}/{component}/"
+
+
+def find(prefix: str, home: Path) -> list[table.Proc]:
+    """Living processes with a mark that begins so, of this state directory."""
     found = []
     for proc in table.scan():
         if proc.state in "ZX":
@@ -24,15 +28,15 @@ def find(owner: str, component: str, home: Path) -> list[table.Proc]:
     return found
 
 
-async def end(owner: str, component: str, home: Path, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
+async def end(prefix: str, home: Path, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
     """TERM, then KILL, until none is left or the time is over. Returns who is left."""
-    left = find(owner, component, home)
+    left = find(prefix, home)
     signal_all(left, signal.SIGTERM)
     kill_at = time.monotonic() + grace_s
     give_up_at = kill_at + kill_s
     while left and time.monotonic() < give_up_at:
         await asyncio.sleep(0.05)
-        left = find(owner, component, home)
+        left = find(prefix, home)
         if time.monotonic() >= kill_at:
             signal_all(left, signal.SIGKILL)
     return left
