@@ -39,9 +39,7 @@ def free_port(*, low: int = 20000, high: int = 32000) -> int:
 class Etcd:
     """One member. `url` is its client URL, `process` the running one or the last one."""
 
-    def __init__(
-        self, directory: Path, binary: Path, extra: Sequence[str], client_port: int, peer_port: int
-    ) -> None:
+    def __init__(self, directory: Path, binary: Path, extra: Sequence[str], client_port: int, peer_port: int) -> None:
         self.directory = directory
         self.url = f"http://127.0.0.1:{client_port}"
         self.log = directory / "etcd.log"

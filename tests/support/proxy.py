@@ -81,9 +81,7 @@ class Proxy:
                     self._writers.discard(end)
                     end.transport.abort()
 
-    async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answer: bool
-    ) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answer: bool) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
                 if answer and self.delay_s:

@@ -46,9 +46,7 @@ class EtcdGateway:
         user: str = "",
         password: str = "",
     ) -> None:
-        self._http = Transport(
-            endpoints, timeout_s=timeout_s, ssl_context=ssl_context, user=user, password=password
-        )
+        self._http = Transport(endpoints, timeout_s=timeout_s, ssl_context=ssl_context, user=user, password=password)
         self._watch_idle_s = watch_idle_s
         self._watches: set[Watch] = set()
 
@@ -76,8 +74,8 @@ class EtcdGateway:
         # Asked twice, it may leave a lease without keys behind, which runs out by itself.
         return await self._http.call(wire.grant(ttl_s), idempotent=True)
 
-    async def lease_keepalive(self, lease: int, *, timeout_s: float | None = None) -> float:
-        return await self._http.call(wire.keepalive(lease), idempotent=True, timeout_s=timeout_s)
+    async def lease_keepalive(self, lease: int) -> float:
+        return await self._http.call(wire.keepalive(lease), idempotent=True)
 
     async def lease_revoke(self, lease: int) -> None:
         try:

@@ -227,7 +227,7 @@ class Store(Protocol):
         """A new lease: its id, and the seconds that it really got."""
         ...
 
-    async def lease_keepalive(self, lease: int, *, timeout_s: float | None = None) -> float:
+    async def lease_keepalive(self, lease: int) -> float:
         """Renew; the full seconds granted again, or 0.0 where the lease is gone."""
         ...
 

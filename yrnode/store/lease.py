@@ -84,15 +84,16 @@ class KeptLease:
             except StoreError as error:
                 self.error = error
                 pause = self._backoff.next_s()
+            except Exception:
+                # A defect must not end the renewals silently.
+                _log.exception("renewing a lease")
+                pause = self._backoff.next_s()
             await asyncio.sleep(pause)
 
     async def _renew(self) -> None:
         if self.id:
             sent = time.monotonic()
-            # Two tries must fit into what is left, but a slow store must also be able to answer one.
-            ttl_s = await self._store.lease_keepalive(
-                self.id, timeout_s=max(self.remaining_s / 2, self._ttl_s / 4)
-            )
+            ttl_s = await self._store.lease_keepalive(self.id)
             if ttl_s > 0:
                 self._expires = sent + ttl_s
                 return

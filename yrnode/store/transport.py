@@ -62,9 +62,7 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    async def call(
-        self, request: Request[T], *, idempotent: bool = False, timeout_s: float | None = None
-    ) -> T:
+    async def call(self, request: Request[T], *, idempotent: bool = False, timeout_s: float | None = None) -> T:
         """Ask, within `timeout_s` over all endpoints.
 
         The next endpoint is tried after a failure only if the call is idempotent or was certainly not sent.
@@ -119,9 +117,7 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
-    async def _call(
-        self, endpoint: str, request: Request[T], deadline: float, connect_s: float | None = None
-    ) -> T:
+    async def _call(self, endpoint: str, request: Request[T], deadline: float, connect_s: float | None = None) -> T:
         """Log in where needed, and once again when the token turns out to be old: then nothing was done yet."""
         token = await self._valid_token(endpoint, deadline)
         try:
@@ -145,9 +141,7 @@ class Transport:
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
             raise _broken(endpoint, request.path, error) from error
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise StoreUnavailable(
-                _line(endpoint, request.path, f"not an answer of etcd: {error!r}")
-            ) from error
+            raise StoreUnavailable(_line(endpoint, request.path, f"not an answer of etcd: {error!r}")) from error
 
     async def _open(
         self, endpoint: str, request: Request[T], limits: aiohttp.ClientTimeout, token: str
@@ -164,9 +158,7 @@ class Transport:
         if token:
             headers["Authorization"] = token
         url, data = f"{endpoint}/v3/{request.path}", json.dumps(request.body)
-        return await self._session.post(
-            url, data=data, headers=headers, timeout=limits, allow_redirects=False
-        )
+        return await self._session.post(url, data=data, headers=headers, timeout=limits, allow_redirects=False)
 
     async def _valid_token(self, endpoint: str, deadline: float) -> str:
         if self._user and not self._token:

@@ -30,6 +30,11 @@ def difference(known: Mapping[str, KeyValue], listing: Listing) -> tuple[Event, 
     return (*puts, *(Event(key, listing.revision) for key in sorted(known) if key not in there))
 
 
+def fingerprint(known: Mapping[str, KeyValue]) -> Fingerprint:
+    """What a probe of the store says if it holds exactly these keys."""
+    return Fingerprint(max((kv.mod_revision for kv in known.values()), default=0), len(known))
+
+
 class Watch:
     """An async iterator over batches of events: whole revisions, never half a transaction.
 
@@ -158,7 +163,7 @@ class Watch:
                     continue
                 # A frozen or half-open connection is as silent as a quiet one; only a read tells them apart.
                 seen = await stream.probe()
-                if seen == self._fingerprint():
+                if seen == fingerprint(self._known):
                     self._proven()
                     behind = False
                 elif behind and not reading.done():
@@ -178,10 +183,6 @@ class Watch:
             else:
                 self._known[event.key] = event.kv
         self._revision = batch[-1].revision
-
-    def _fingerprint(self) -> Fingerprint:
-        newest = max((kv.mod_revision for kv in self._known.values()), default=0)
-        return Fingerprint(newest, len(self._known))
 
     def _proven(self) -> None:
         self.error = None

@@ -65,9 +65,7 @@ def put(op: Put) -> Request[int]:
 
 
 def delete(op: Delete) -> Request[int]:
-    return Request(
-        "kv/deleterange", _where(op.key, prefix=op.prefix), lambda answer: int(answer.get("deleted", 0))
-    )
+    return Request("kv/deleterange", _where(op.key, prefix=op.prefix), lambda answer: int(answer.get("deleted", 0)))
 
 
 def txn(compares: Sequence[Compare], then: Sequence[Op], otherwise: Sequence[Op]) -> Request[TxnResult]:
@@ -78,18 +76,14 @@ def txn(compares: Sequence[Compare], then: Sequence[Op], otherwise: Sequence[Op]
     }
 
     def parse(answer: Json) -> TxnResult:
-        got = tuple(
-            _key_values(response.get("response_range", {})) for response in answer.get("responses", ())
-        )
+        got = tuple(_key_values(response.get("response_range", {})) for response in answer.get("responses", ()))
         return TxnResult(bool(answer.get("succeeded")), _revision(answer), got)
 
     return Request("kv/txn", body, parse)
 
 
 def grant(ttl_s: int) -> Request[tuple[int, float]]:
-    return Request(
-        "lease/grant", {"TTL": str(ttl_s)}, lambda answer: (int(answer["ID"]), float(answer["TTL"]))
-    )
+    return Request("lease/grant", {"TTL": str(ttl_s)}, lambda answer: (int(answer["ID"]), float(answer["TTL"])))
 
 
 def keepalive(lease: int) -> Request[float]:
@@ -121,17 +115,13 @@ def status() -> Request[Status]:
 
 def alarms() -> Request[tuple[Alarm, ...]]:
     def parse(answer: Json) -> tuple[Alarm, ...]:
-        return tuple(
-            Alarm(int(alarm.get("memberID", 0)), str(alarm["alarm"])) for alarm in answer.get("alarms", ())
-        )
+        return tuple(Alarm(int(alarm.get("memberID", 0)), str(alarm["alarm"])) for alarm in answer.get("alarms", ()))
 
     return Request(ALARMS, {"action": "GET"}, parse)
 
 
 def log_in(user: str, password: str) -> Request[str]:
-    return Request(
-        "auth/authenticate", {"name": user, "password": password}, lambda answer: str(answer["token"])
-    )
+    return Request("auth/authenticate", {"name": user, "password": password}, lambda answer: str(answer["token"]))
 
 
 def watch(prefix: str, revision: int) -> Request[tuple[Event, ...]]:
