@@ -1,4 +1,4 @@
-"""A whole one-node stack in a temporary directory: the real daemon as a child, from the file that users start from."""
+"""A whole one-node stack in a temporary directory: the real daemon as a child, from the file users start from."""
 
 from __future__ import annotations
 
