@@ -52,9 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotGood as e:
         return _complain(str(e), 1)
     except BrokenPipeError:
-        # the reader, such as head, has seen enough; the interpreter must not try to flush once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_stdout()  # the reader, such as head, has seen enough
         return 1
+    except OSError as e:
+        _drop_stdout()
+        return _complain(f"yrnode: {e.filename or 'output'}: {e.strerror or e}", 1)
     except KeyboardInterrupt:
         return 130
     return code
@@ -109,6 +111,11 @@ def _help() -> str:
         f"{verbs}\n\n"
         "Each verb explains itself: yrnode VERB --help. Exit: 0 good, 1 not good, 2 usage."
     )
+
+
+def _drop_stdout() -> None:
+    # the interpreter flushes once more at its end, which must not fail then
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complain(text: str, code: int) -> int:
