@@ -226,6 +226,27 @@ async def test_a_request_that_never_ends_is_cut_off(node, unix, monkeypatch):
         assert r.status == 408
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_a_client_that_says_nothing_is_cut_off(node, tmp_path, monkeypatch, sent):
+    monkeypatch.setattr("yrnode.api.server._IDLE_S", 0.3)
+    server = Api(node, "127.0.0.1", 0, tmp_path / "y.sock")
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(sent)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+    finally:
+        await server.close()
+
+
+async def test_a_silent_stream_shows_that_it_lives(tcp, monkeypatch):
+    monkeypatch.setattr("yrnode.api.app._HEARTBEAT_S", 0.5)
+    monkeypatch.setattr("yrnode.api.app._LOOK_S", 0.1)
+    async with tcp.get("/events", headers={"Accept": "text/event-stream"}) as r:
+        assert (await asyncio.wait_for(r.content.readline(), 5)).startswith(b": ")
+
+
 _AS_NOBODY = """
 import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -59,6 +59,8 @@ def test_a_check_that_never_ran_has_no_age():
     assert (check["verdict"], check["evidence"], check["age_s"]) == ("unknown", "not run yet", None)
 
 
+GONE = Cause(Reason.GONE, "nothing of the instance is left")
+RESTART = Cause(Reason.OPERATOR, "restart worker by uid 0")
 WAIT = Cause(Reason.EXITED, "killed by signal 9; restart 1 of 5, in 0.0 s", "", "worker")
 
 
@@ -83,6 +85,16 @@ WAIT = Cause(Reason.EXITED, "killed by signal 9; restart 1 of 5, in 0.0 s", "", 
             view("worker", Plane.CACHE, State.CLEANING, blocked=Cause(Reason.RESIDUE, "port 1 is taken", "pid 7")),
             {},
             "residue: port 1 is taken (pid 7)",
+        ),
+        (
+            view("worker", Plane.CACHE, State.STOPPED, cause=GONE, leaving=RESTART, death=KILLED),
+            {"store_available": False},
+            "operator: restart worker by uid 0; waits for store (unavailable)",
+        ),
+        (
+            view("worker", Plane.CACHE, State.STOPPING, cause=RESTART, death=KILLED),
+            {},
+            "operator: restart worker by uid 0",
         ),
         (
             view("worker", Plane.CACHE, State.FAILED, cause=Cause(Reason.CONFIGURATION, "not retried: bad flag")),
@@ -113,9 +125,11 @@ def test_last_failure_stays_after_the_recovery():
 
 
 def test_what_an_operator_stopped_does_not_count():
-    router = view("router", Plane.ROUTER, State.STOPPED, wanted=False, unwanted=OPERATOR, cause=OPERATOR)
+    ended = {"cause": GONE, "leaving": OPERATOR, "death": KILLED}
+    router = view("router", Plane.ROUTER, State.STOPPED, wanted=False, unwanted=OPERATOR, **ended)
     found = told(snapshot(router))
     assert found["ready"] is True
+    assert found["components"]["router"]["reason"] == "operator: stopped by an operator (uid 0)"
     assert found["components"]["router"]["wanted"] is False
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from yrnode.model.cause import Cause
+from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Stage
 from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
-from yrnode.model.state import State
+from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
 from yrnode.policy import component as policy
 
@@ -43,7 +43,7 @@ def reasons(s: Snapshot) -> list[str]:
         return ["no component is wanted: all are stopped by an operator" if s.components else "no component yet"]
     found = []
     for c in wanted:
-        if c.state is not State.READY or c.death is not None:
+        if c.state is not State.READY or _died(c):
             line = f"{c.name} is {c.state.value}"
             told = reason(c, s)
             found.append(f"{line}: {told}" if told else line)
@@ -52,15 +52,32 @@ def reasons(s: Snapshot) -> list[str]:
 
 def reason(c: ComponentView, s: Snapshot) -> str:
     """The current cause in words, with what it still waits for."""
-    cause = c.death or c.blocked or c.cause
+    cause = _current(c, s)
     words = _words(cause) if cause else ""
     waiting = policy.waits_for(c, s)
     if waiting:
         words = "; ".join(filter(None, (words, "waits for " + ", ".join(waiting))))
-    elif c.state is State.STARTING and c.death is None:
+    elif c.state is State.STARTING and _died(c) is None:
         gap = _gap(c)
         words = "; ".join(filter(None, (words, gap and f"not yet proven: {gap}")))
     return words
+
+
+def _died(c: ComponentView) -> Cause | None:
+    """The end of an instance that should run. Once it is being ended, its exit is no news."""
+    return c.death if c.state in RUNNING else None
+
+
+def _current(c: ComponentView, s: Snapshot) -> Cause | None:
+    if not policy.wanted(c, s) and c.state not in WITH_PROCESS:
+        group = s.groups.get(c.spec.group or "")
+        unwanted = group.unwanted if group else c.unwanted
+        return unwanted or c.cause
+    if c.state in (State.CLEANING, State.HELD) and c.blocked:
+        return c.blocked
+    # that nothing is left says how far a stop has come, not why there was one
+    gone = c.cause is not None and c.cause.reason is Reason.GONE
+    return _died(c) or (c.leaving if gone and c.leaving else c.cause)
 
 
 def iso(wall: float) -> str:
