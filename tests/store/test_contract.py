@@ -272,7 +272,6 @@ async def test_a_late_answer_does_not_lengthen_a_lease(connect: Connect, etcd: E
         store = connect(proxy.url, timeout_s=2)
         await store.get(prefix)
         proxy.delay_s = 0.2
-        begun = time.monotonic()
 
         async def put(_: int) -> None:
             pass
@@ -280,9 +279,6 @@ async def test_a_late_answer_does_not_lengthen_a_lease(connect: Connect, etcd: E
         async with KeptLease(store, 1, put) as kept:
             await until(lambda: kept.alive)
             assert kept.remaining_s <= 1 - 0.2
-            while time.monotonic() < begun + 2.2:
-                assert kept.alive
-                await asyncio.sleep(0.05)
 
 
 # Watches

@@ -118,6 +118,7 @@ class SlowLessor:
     def __init__(self) -> None:
         self.leases = 0
         self.renewals: list[float] = []
+        self.late_s = 0.0
         self.down = False
         self.gone = False
 
@@ -129,6 +130,7 @@ class SlowLessor:
 
     async def lease_keepalive(self, lease: int) -> float:
         self.renewals.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.late_s)
         if self.down:
             raise StoreUnavailable("down")
         return 0.0 if self.gone else 1.0
@@ -157,6 +159,15 @@ async def test_renewals_come_at_half_of_the_time_left_and_faster_in_trouble() ->
         assert (kept.id, store.leases) == (1, 1)
         assert kept.error is None
     assert isinstance(kept.error, StoreUnavailable)  # the revocation failed, and close ended all the same
+
+
+async def test_a_late_answer_brings_the_next_renewal_forward() -> None:
+    store = SlowLessor()
+    store.late_s = 0.4
+    async with KeptLease(cast(Store, store), 1, nothing):
+        await until(lambda: len(store.renewals) == 2)
+        # 0.4 s for the answer, then half of the 0.6 s that it left.
+        assert 0.65 < store.renewals[1] - store.renewals[0] < 0.8
 
 
 async def test_a_new_grant_ends_the_word_about_the_old_one() -> None:
