@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from yrnode.model.group import GroupMove
+from yrnode.model.state import Move
+
+
+FOLLOWING = frozenset({Move.CLEAN.value, Move.START.value, Move.WAIT.value, GroupMove.GO.value})
+"""Moves that carry on what an earlier one began."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -26,9 +33,12 @@ class Event:
         return {k: v for k, v in self.__dict__.items() if v not in ("", None)}
 
     def line(self) -> str:
-        """One line without the time, which the log's own format adds."""
+        """One line without the time, which the log's own format adds.
+
+        What follows from an earlier move leaves the evidence to that move's line, a few lines above.
+        """
         line = f"{self.target}: {self.what}: {self.text}"
-        if self.evidence:
+        if self.evidence and self.what not in FOLLOWING:
             line += f" [{self.evidence}]"
         if self.generation:
             line += f" generation={self.generation}"

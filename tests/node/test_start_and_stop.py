@@ -1,0 +1,83 @@
+"""Starts that are cut short, fail, or follow a death of the daemon."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from tests.support.node import cluster_text, yrnode
+
+
+def test_livez_answers_within_a_second() -> None:
+    """Median of three starts: the machine may be busy once."""
+    took = []
+    for _ in range(3):
+        with yrnode(cluster_text()) as node:
+            began = time.monotonic()
+            node.wait("livez", lambda node=node: node.get("/livez")[0] == 200, 10)
+            took.append(time.monotonic() - began)
+    print(f"livez after {sorted(took)} s")
+    assert sorted(took)[1] < 1.0
+
+
+@pytest.mark.parametrize("component", ["etcd", "worker", "rank/serve/0"])
+def test_a_stop_during_the_start_leaves_nothing(component: str) -> None:
+    with yrnode(cluster_text()) as node:
+        node.wait(f"{component} starting", lambda: node.component(component).get("state") == "starting")
+        assert node.stop() == 0
+        assert node.left() == []
+
+
+def test_what_a_dead_daemon_left_is_ended_before_a_new_start() -> None:
+    with yrnode(cluster_text()) as node:
+        node.wait_ready()
+        before = set(node.pids().values())
+        node.kill()
+        assert node.left()
+        node.start()
+        node.wait_ready()
+        assert not before & set(node.pids().values())
+        assert node.stop() == 0
+        assert node.left() == []
+
+
+def test_a_bad_vllm_flag_fails_the_group_at_once_with_its_line() -> None:
+    with yrnode(cluster_text(extra_args=", no-such-flag: true")) as node:
+        node.wait("failed", lambda: node.component("rank/serve/0").get("state") == "failed")
+        status = node.status()
+        assert status["groups"]["serve"]["stage"] == "failed"
+        assert "--no-such-flag" in status["groups"]["serve"]["cause"]
+        assert status["components"]["rank/serve/0"]["restarts"] == 0
+        assert status["components"]["worker"]["state"] == "ready"
+        assert node.get("/livez")[0] == 200
+        assert node.get("/readyz")[0] == 503
+        assert node.stop() == 0
+
+
+def test_a_rank_that_never_starts_uses_up_its_budget_and_a_restart_clears_it() -> None:
+    with yrnode(cluster_text(ranks=1), start=False) as node:
+        broken = node.dir / "engine.sh"
+        broken.write_text("#!/bin/sh\necho 'ERROR (Worker pid=1) no device' >&2\nexit 1\n")
+        broken.chmod(0o755)
+        node.config.write_text(node.config.read_text().replace("[python, -m, yrnode.demo.engine]", "./engine.sh"))
+        node.start()
+        node.wait("failed", lambda: node.component("rank/serve/0").get("state") == "failed")
+        status = node.status()
+        assert status["components"]["rank/serve/0"]["generation"] == 3
+        assert "no device" in status["groups"]["serve"]["cause"]
+        broken.write_text(f'#!/bin/sh\nexec {sys.executable} -m yrnode.demo.engine "$@"\n')
+        assert node.cli("restart", "serve", "--yes").returncode == 0
+        node.wait_ready()
+
+
+def test_a_flag_that_the_worker_refuses_fails_without_a_retry() -> None:
+    text = cluster_text().replace("shared_memory: 256MB", "shared_memory: 256MB, args: {foo_bar: 1}")
+    with yrnode(text) as node:
+        node.wait("failed", lambda: node.component("worker").get("state") == "failed")
+        worker = node.component("worker")
+        assert "foo_bar" in worker["reason"] + worker["last_failure"]["evidence"]
+        assert worker["restarts"] == 0
+        assert node.component("rank/serve/0")["state"] == "stopped"
+        assert "worker" in " ".join(node.status()["components"]["rank/serve/0"]["waiting_for"])
