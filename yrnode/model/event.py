@@ -8,7 +8,6 @@ from typing import Any
 from yrnode.model.group import GroupMove
 from yrnode.model.state import Move
 
-
 FOLLOWING = frozenset({Move.CLEAN.value, Move.START.value, Move.WAIT.value, GroupMove.GO.value})
 """Moves that carry on what an earlier one began."""
 
