@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import cast
 
 import pytest
@@ -30,6 +31,8 @@ class MuteStream:
         raise AssertionError("unreachable")
 
     async def probe(self) -> Fingerprint:
+        if self.store.broken:
+            raise StoreUnavailable("broken")
         return fingerprint({kv.key: kv for kv in self.store.items})
 
     async def close(self) -> None:
@@ -43,6 +46,7 @@ class MuteStore:
         self.items: tuple[KeyValue, ...] = ()
         self.revision = 1
         self.streams = self.open = 0
+        self.broken = False
         self.fault: Exception | None = None
 
     async def list(self, prefix: str, *, revision: int = 0) -> Listing:
@@ -79,6 +83,17 @@ async def test_a_quiet_stream_is_kept() -> None:
         assert begun is not None
         await until(lambda: (watch.proven_at or 0) > begun + 0.3)
         assert store.streams == 1
+
+
+async def test_a_stream_that_breaks_again_and_again_is_opened_ever_more_slowly() -> None:
+    store = MuteStore()
+    store.broken = True
+    async with Watch(cast(Store, store), "/", idle_s=0.001) as watch:
+        await until(lambda: store.streams == 6)
+        assert watch.unbroken_since is not None
+        opened = time.monotonic()
+        await until(lambda: store.streams == 7)
+        assert time.monotonic() - opened > 0.4
 
 
 async def test_a_defect_does_not_end_a_watch(caplog: pytest.LogCaptureFixture) -> None:

@@ -60,6 +60,7 @@ class Watch:
         self._on_close = on_close
         self._revision = since.revision if since else 0  # 0 = nothing known yet
         self._known = {kv.key: kv for kv in since.items} if since else {}
+        self._backoff = Backoff(*_RETRY_S)
         self._batches: asyncio.Queue[tuple[Event, ...]] = asyncio.Queue(_QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -107,14 +108,12 @@ class Watch:
         self._batches.put_nowait(())
 
     async def _follow(self) -> None:
-        backoff = Backoff(*_RETRY_S)
         while True:
             try:
                 await self._catch_up()
                 stream = await self._store.stream(self._prefix, self._revision + 1)
                 try:
                     self._proven()
-                    backoff.reset()
                     await self._deliver(stream)
                 finally:
                     await stream.close()
@@ -124,7 +123,7 @@ class Watch:
                 # A defect must not end a watch silently: it would look like a store where nothing happens.
                 _log.exception("watch of %s", self._prefix)
                 self._broke(StoreUnavailable(f"watch of {self._prefix}: {error!r}"))
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(self._backoff.next_s())
 
     async def _catch_up(self) -> None:
         """Make sure that the store's history is the one we know; otherwise list again.
@@ -157,6 +156,7 @@ class Watch:
                     batch = reading.result()
                     self._learn(batch)
                     self._proven()
+                    self._backoff.reset()
                     behind = False
                     await self._batches.put(batch)
                     reading = asyncio.ensure_future(stream.next())
@@ -165,6 +165,7 @@ class Watch:
                 seen = await stream.probe()
                 if seen == fingerprint(self._known):
                     self._proven()
+                    self._backoff.reset()  # not at the opening: a stream that breaks at once must not be hammered
                     behind = False
                 elif behind and not reading.done():
                     raise StoreUnavailable(
