@@ -49,7 +49,8 @@ def fault(c: ComponentView, s: Snapshot) -> Cause | None:
     if c.death is not None:
         return c.death
     if c.state is State.STARTING:
-        if c.deadline is not None and s.now >= c.deadline:
+        # a proof that came with the deadline counts
+        if c.deadline is not None and s.now >= c.deadline and not _may_be_ready(c):
             took = f"not ready {c.spec.start_timeout_s:g} s after its start"
             return Cause(Reason.START_TIMEOUT, took, _first_gap(c), c.name)
         return None
@@ -63,6 +64,10 @@ def fault(c: ComponentView, s: Snapshot) -> Cause | None:
 def failing_checks(c: ComponentView) -> list[str]:
     """Checks beyond their threshold that are allowed to act, in the order of the spec."""
     return [k.name for k in c.spec.checks if k.act and k.watch and c.checks[k.name].failing]
+
+
+def _may_be_ready(c: ComponentView) -> bool:
+    return c.proven and c.pid is not None and c.death is None
 
 
 def _first_gap(c: ComponentView) -> str:
@@ -118,7 +123,7 @@ def _running(c: ComponentView, s: Snapshot) -> Action | None:
 
 def _health(c: ComponentView) -> Action | None:
     if c.state is State.STARTING:
-        if c.proven and c.pid is not None:
+        if _may_be_ready(c):
             gates = ", ".join(k.name for k in c.spec.gates)
             return Action(Move.READY, c.name, Cause(Reason.PROVEN, f"proven by {gates}"))
         return None
@@ -173,7 +178,8 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.GIVE_UP, c.name, c.blocked)
     elif not c.cleaned:
         return None
-    return Action(Move.START, c.name, cause)
+    # what it needs may have gone while it was being cleaned
+    return None if missing(c, s) else Action(Move.START, c.name, cause)
 
 
 def _stopping(c: ComponentView, s: Snapshot) -> Action | None:
@@ -193,7 +199,9 @@ def _stopping(c: ComponentView, s: Snapshot) -> Action | None:
     why = c.leaving
     if isinstance(verdict, restart.GiveUp):
         return Action(Move.GIVE_UP, c.name, Cause(why.reason, verdict.text, "", c.name))
-    return Action(Move.WAIT, c.name, Cause(why.reason, f"{why.text}; {verdict.text}", why.evidence), verdict.delay_s)
+    return Action(
+        Move.WAIT, c.name, Cause(why.reason, f"{why.text}; {verdict.text}", why.evidence, c.name), verdict.delay_s
+    )
 
 
 def _given_up(c: ComponentView, s: Snapshot) -> Action | None:

@@ -61,7 +61,8 @@ def _fault(g: GroupView, members: list[ComponentView], cause: Cause, s: Snapshot
     if cause.reason is Reason.CONFIGURATION:
         return _fail(g, cause, g.record.fails + 1)
     budget = Budget()
-    lived = s.now - max(m.ready_at for m in members if m.ready_at) if all(m.ready_at for m in members) else 0
+    ready_at = [m.ready_at for m in members if m.ready_at is not None]
+    lived = s.now - max(ready_at) if len(ready_at) == len(members) else 0.0
     fails = 1 if lived >= budget.forgive_after_s else g.record.fails + 1
     if fails >= budget.faults:
         return _fail(g, replace(cause, text=f"{cause.text}; fault {fails} in a row, given up"), fails)

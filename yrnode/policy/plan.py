@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from yrnode.model.action import Action
 from yrnode.model.snapshot import Snapshot
+from yrnode.model.state import Move
 from yrnode.policy import component, group
 
 
 def decide(s: Snapshot) -> list[Action]:
     """At most one action for each group and each component. Groups first: their members follow the record."""
-    actions = [group.decide(g, s) for g in s.groups.values()]
-    actions += [component.decide(c, s) for c in s.components.values()]
-    return [a for a in actions if a is not None]
+    moved = {g.name: a for g in s.groups.values() if (a := group.decide(g, s)) is not None}
+    actions = list(moved.values())
+    for c in s.components.values():
+        action = component.decide(c, s)
+        # a start was decided for the record as it was read, not for the one that this round writes
+        if action is not None and not (action.move is Move.START and c.spec.group in moved):
+            actions.append(action)
+    return actions
 
 
 def next_look(s: Snapshot) -> float | None:
