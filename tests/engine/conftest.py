@@ -192,6 +192,14 @@ class Server:
             return True
         return False
 
+    def in_flight(self, **body):
+        """A long completion that the server counts, in the background."""
+        body = {"max_tokens": 400, "ignore_eos": True, **body}
+        call = Background(lambda: self.complete(unique(), timeout=60, **body))
+        wait_for(lambda: call.done() or self.load() == 1, 10, "a load of 1")
+        assert not call.done(), call.result()
+        return call
+
     def load(self):
         return json.loads(self.get("/load")[1])["server_load"]
 
@@ -275,6 +283,7 @@ class Lab:
 
     def close(self):
         for server in self.servers:
+            print(f"---- {server.log.name}\n{server.text()[-3000:]}")  # shown when the test fails
             for pid in server.members():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

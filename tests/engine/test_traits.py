@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 ENGINES = ["standin", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(900)])]
-LONG = {"max_tokens": 400, "ignore_eos": True}
 
 
 def pytest_generate_tests(metafunc):
@@ -134,7 +133,7 @@ def test_token_counters_and_gauges(rank, tools):
 
 
 def test_the_gauges_while_it_works(rank, tools):
-    call = tools.Background(lambda: rank.complete(tools.unique(), timeout=60, **LONG))
+    call = rank.in_flight()
     tools.wait_for(lambda: rank.metric("vllm:num_requests_running") == 1, 10)
     tools.wait_for(lambda: rank.metric("vllm:kv_cache_usage_perc") > 0, 10)
     before = rank.metric("vllm:generation_tokens_total")
@@ -154,9 +153,7 @@ def test_the_prefix_cache_counts_tokens_by_whole_blocks(rank, tools):
 
 
 def test_load_counts_what_is_in_flight(rank, tools):
-    call = tools.Background(lambda: rank.complete(tools.unique(), timeout=60, **LONG))
-    tools.wait_for(lambda: rank.load() == 1, 10)
-    call.result(60)
+    assert rank.in_flight().result(60)[0] == 200
     tools.wait_for(lambda: rank.load() == 0, 5)
 
 
@@ -233,9 +230,8 @@ def test_term_while_loading_is_lost_and_the_next_one_cuts_what_is_in_flight(lab,
     assert not server.listening()
     server.proc.terminate()
     server.ready()
-    assert server.serves()
-    call = tools.Background(lambda: server.complete(tools.unique(), timeout=60, **LONG))
-    tools.wait_for(lambda: server.load() == 1, 10)
+    assert server.complete(tools.unique())[0] == 200
+    call = server.in_flight()
     server.proc.terminate()
     tools.wait_for(lambda: not server.listening(), 5)
     assert server.gone(lab.grace) == 0
@@ -244,7 +240,7 @@ def test_term_while_loading_is_lost_and_the_next_one_cuts_what_is_in_flight(lab,
     except (OSError, http.client.HTTPException):
         pass  # no answer at all
     else:
-        assert status == 500 or answer["usage"]["completion_tokens"] < LONG["max_tokens"]
+        assert status == 500 or answer["usage"]["completion_tokens"] < 400
     assert server.shm
     assert not server.leftovers()
 
@@ -258,8 +254,7 @@ def test_with_a_shutdown_timeout_it_drains_with_the_port_up(lab, tools):
     assert server.complete()[0] == 401
     assert server.get("/v1/models")[0] == 401
     assert [server.get(path)[0] for path in ("/metrics", "/load", "/version")] == [200] * 3
-    call = tools.Background(lambda: server.complete(tools.unique(), timeout=60, headers=key, **LONG))
-    tools.wait_for(lambda: server.load() == 1, 10)
+    call = server.in_flight(headers=key)
     server.proc.terminate()
 
     def refused():
@@ -270,7 +265,7 @@ def test_with_a_shutdown_timeout_it_drains_with_the_port_up(lab, tools):
     tools.wait_for(refused, 5, "an answer 500 to a new request")
     assert server.get("/health")[0] == 200
     status, answer = call.result(60)
-    assert (status, answer["usage"]["completion_tokens"]) == (200, LONG["max_tokens"])
+    assert (status, answer["usage"]["completion_tokens"]) == (200, 400)
     assert server.gone(lab.grace) == 0
     assert not server.leftovers()
 
@@ -315,9 +310,10 @@ def test_killed_alone_it_leaves_orphans_and_killed_with_them_leftovers(lab, tool
     assert any("sem.mp-" in path for path in server.leftovers())
 
 
-def test_frozen_it_still_ends_on_term(lab):
+@pytest.mark.parametrize("title", ["VLLM::EngineCor", "VLLM::Worker"])
+def test_frozen_it_still_ends_on_term(lab, title):
     server = lab.start().ready()
-    os.kill(server.engine(), signal.SIGSTOP)
+    os.kill(server.one(title), signal.SIGSTOP)
     server.proc.terminate()
     assert server.gone(lab.grace) == 0
 

@@ -28,10 +28,20 @@ def spawn(run: Callable[..., int], *args: Any, close: Iterable[socket.socket]) -
     os._exit(code)
 
 
+def descendants(pid: int) -> list[int]:
+    """Children of a process, and theirs."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            children = [int(word) for word in f.read().split()]
+    except OSError:
+        return []
+    return children + [d for child in children for d in descendants(child)]
+
+
 def end_all(pids: Iterable[int], number: int, patience: float) -> None:
-    """Signal our own children and wait for them, at most `patience` seconds."""
+    """Signal our own children and their descendants; wait for the children, at most `patience` seconds."""
     left = list(pids)
-    for pid in left:
+    for pid in left + [d for child in left for d in descendants(child)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
     deadline = time.monotonic() + patience
