@@ -136,13 +136,23 @@ def read_death(how: Exit, ready: bool, lines: list[str], logs: Path) -> Cause:
     return Cause(Reason.EXITED, f"exited: {how}", "", NAME)
 
 
+def newest_log(logs: Path) -> Path | None:
+    """The worker's own log: its stdout goes nowhere."""
+    try:
+        return max(logs.glob("*INFO.log"), key=lambda p: p.stat().st_mtime, default=None)
+    except OSError:
+        return None
+
+
 def _last_line(logs: Path, words: str) -> str:
     """The last line with these words among the last 64 KiB of the worker's newest log."""
+    newest = newest_log(logs)
+    if newest is None:
+        return ""
     try:
-        newest = max(logs.glob("*INFO.log"), key=lambda p: p.stat().st_mtime)
         with open(newest, "rb") as f:
             f.seek(max(0, newest.stat().st_size - 65536))
             text = f.read().decode("utf-8", "replace")
-    except (OSError, ValueError):
+    except OSError:
         return ""
     return next((x.strip()[-300:] for x in reversed(text.splitlines()) if words in x), "")

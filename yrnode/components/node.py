@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from yrnode.components import datasystem, environment, etcd, router, vllm
 from yrnode.components.host import Host
@@ -28,6 +29,12 @@ def specs(host: Host) -> list[ComponentSpec]:
     if cluster.router is not None and cluster.router.node == host.node:
         found.append(router.spec(host))
     return found
+
+
+def output_files(spec: ComponentSpec) -> list[Path]:
+    """Files with what a component has said, oldest first."""
+    own = [datasystem.newest_log(spec.dir / "datasystem/logs")] if spec.kind == "worker" else []
+    return [spec.log, *(p for p in own if p is not None)]
 
 
 def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str]) -> Cause:

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 
 from yrnode.checks.base import Tools
+from yrnode.components.node import output_files
 from yrnode.components.vllm import RPC_PORT
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_endpoints, places
@@ -75,10 +76,12 @@ class Supervisor:
         view = self._world.components.get(name)
         if view is None:
             raise UsageError(f"no component {name!r} on this node; there are: {', '.join(self._world.components)}")
-        return [view.spec.log]
+        return output_files(view.spec)
 
     async def control(self, verb: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
         """See `api.node.Node.control`."""
+        if self._world.closing:
+            raise UsageError("yrnode is going down and takes no more words; start it again with: yrnode run")
         found = operator.radius(self._world, verb, target)
         if not dry_run:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
@@ -179,10 +182,9 @@ class Supervisor:
         view = self._world.components[action.target]
         if action.move is Move.START and before.generation:
             self.metrics.restarted(view.name, view.plane.value, action.cause.reason)
-        if action.move is Move.READY and view.ready_seconds is not None:
-            self.metrics.observe_recovery(
-                "ready", view.ready_seconds, component=view.name, group=view.spec.group or ""
-            )
+        if action.move is Move.READY and view.history:
+            took = now - view.history[-1].at
+            self.metrics.observe_recovery("ready", took, component=view.name, group=view.spec.group or "")
         # the instance that a move ends is the one that it is about
         instance = view.instance or before.instance
         self.events.emit(view.name, action.move.value, action.cause, instance=instance, generation=view.generation)
