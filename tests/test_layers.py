@@ -76,7 +76,7 @@ def faults(module: str, source: str) -> list[str]:
             # the package itself holds nothing but its version
             if other in LEVEL or other == "demo.engine":
                 found += [] if allowed(room, other) else [where]
-        elif room in PURE and (name.split(".")[0] in NO_IO or name == "pathlib" and module != "yrnode.model.spec"):
+        elif room in PURE and (name.split(".")[0] in NO_IO or (name == "pathlib" and module != "yrnode.model.spec")):
             found.append(where)
     return found
 
