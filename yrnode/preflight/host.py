@@ -9,8 +9,8 @@ from yrnode.preflight import datadirs, models, places, ports, programs
 
 def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
     """One line each, with the cure; empty when nothing stands in the way."""
-    return [
-        *places.problems(host, specs),
+    # where the directories cannot be used, the rest cannot be judged
+    return places.problems(host, specs) or [
         *programs.problems(host),
         *models.problems(host),
         *datadirs.problems(host, specs),

@@ -13,8 +13,11 @@ _DB = "member/snap/db"
 
 def why_foreign(data_dir: Path, cluster: str, node: str) -> str:
     """Empty when the directory is new or ours; else what is wrong with it, and the cure."""
-    if not (data_dir / _MEMBER).exists():
-        return ""
+    try:
+        if not (data_dir / _MEMBER).exists():
+            return ""
+    except OSError as e:
+        return f"etcd data in {data_dir} cannot be read: {e.strerror}; run as its owner or change its owner"
     cure = "move it away, or set etcd.data_dir to another directory"
     try:
         owner = json.loads((data_dir / OWNER).read_text())
