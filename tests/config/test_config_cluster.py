@@ -203,7 +203,7 @@ def test_the_demo_file_is_small_and_out_of_the_ephemeral_ports_way() -> None:
 
 
 def test_the_shipped_prefill_decode_file_shares_arguments_between_groups() -> None:
-    groups = load(HERE / "glm5-pd.yaml").groups
+    groups = load(Path(__file__).resolve().parent / "glm5-pd.yaml").groups
     assert groups["decode"].args["tool-call-parser"] == "glm47"
     assert groups["decode"].args["enforce-eager"] is False
     assert groups["decode"].args["additional-config"]["fuse_qknorm_rope"] is True

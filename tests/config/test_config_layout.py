@@ -12,6 +12,7 @@ from yrnode.config.load import load
 from yrnode.config.ports import node_ports
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config"
+HERE = Path(__file__).resolve().parent
 
 
 def group(**values: object) -> Group:
@@ -20,7 +21,7 @@ def group(**values: object) -> Group:
 
 @pytest.fixture(scope="module")
 def pair() -> Cluster:
-    return load(SHIPPED / "glm5-pd.yaml")
+    return load(HERE / "glm5-pd.yaml")
 
 
 def test_ranks_are_numbered_in_the_order_of_the_file(pair: Cluster) -> None:

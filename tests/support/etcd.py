@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 ETCD_35 = Path(sys.executable).with_name("etcd")
-ETCD_34 = Path("/usr/bin/etcd")
+# what `make test` unpacks (tests/tools/debian_parts.sh), else what the system has
+PARTS = Path(os.environ.get("YRNODE_TEST_PARTS", "/usr/bin"))
+ETCD_34 = PARTS / "etcd"
 _FAST = ("--heartbeat-interval=10", "--election-timeout=100", "--unsafe-no-fsync", "--logger=zap")
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

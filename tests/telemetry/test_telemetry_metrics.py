@@ -1,19 +1,21 @@
 """Metrics: the contract's names and labels, with the values that the snapshot has."""
 
 import re
-import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.fake import BAD, snapshot, view
+from tests.support.etcd import PARTS
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupRecord, Stage
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
 from yrnode.telemetry.metrics import PHASES, Metrics
 
+PROMTOOL = next((str(p) for p in (PARTS / "promtool", Path("/usr/bin/promtool")) if p.exists()), None)
 KILLED = Cause(Reason.EXITED, "killed by signal 9")
 
 
@@ -115,9 +117,9 @@ def test_label_values_are_escaped():
     assert value(found, "component_up", component='a"b\\c\nd') == 1
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
 def test_promtool_is_content(metrics):
     child = subprocess.run(
-        ["promtool", "check", "metrics"], input=metrics.text(), capture_output=True, timeout=20, check=False
+        [PROMTOOL, "check", "metrics"], input=metrics.text(), capture_output=True, timeout=20, check=False
     )
     assert (child.returncode, child.stdout, child.stderr) == (0, b"", b"")
