@@ -227,15 +227,15 @@ async def test_a_kept_lease_outlives_its_ttl_and_ends_when_closed(connect: Conne
             raise StoreUnavailable("once, to be asked again")
         await store.put(prefix, b"1", lease=lease)
 
-    kept = KeptLease(store, 1, put)
+    kept = KeptLease(store, 2, put)
     assert not kept.alive
     async with kept:
         await until(lambda: len(granted) == 2)
         first, begun = kept.id, time.monotonic()
         assert granted == [first, first]
-        while time.monotonic() < begun + 2.2:
+        while time.monotonic() < begun + 2.5:
             assert kept.alive
-            assert 0 < kept.remaining_s <= 1
+            assert 0 < kept.remaining_s <= 2
             await asyncio.sleep(0.05)
         kv = await store.get(prefix)
         assert kv is not None
@@ -262,8 +262,7 @@ async def test_a_lost_lease_is_replaced_and_its_owner_told(connect: Connect, etc
                 assert kept.error is not None
                 await proxy.open()
                 assert told(await events_until(watch, prefix)) == [(prefix, b"1")]
-            await until(lambda: len(set(granted)) == 2 and kept.alive and kept.error is None)
-            assert kept.id == granted[-1]
+            await until(lambda: len(set(granted)) > 1 and kept.id == granted[-1] and kept.error is None)
 
 
 async def test_a_late_answer_does_not_lengthen_a_lease(connect: Connect, etcd: Etcd, prefix: str) -> None:
@@ -430,7 +429,7 @@ async def test_a_half_open_connection_is_noticed(connect: Connect, etcd: Etcd, p
         await direct.put(prefix + "a", b"1")
         begun = time.monotonic()
         await until(lambda: watch.unbroken_since is None)
-        assert time.monotonic() - begun < 2  # idle 0.3 s + timeout 0.6 s, on a busy machine
+        assert time.monotonic() - begun < 5  # idle 0.3 s + timeout 1.5 s, on a busy machine
         proxy.release()
         await direct.put(prefix + "b", b"2")
         assert told(await events_until(watch, prefix + "b")) == [(prefix + "a", b"1"), (prefix + "b", b"2")]
@@ -457,6 +456,7 @@ async def test_a_frozen_etcd_is_an_outage_and_not_an_answer(connect: Connect, ow
 
     async with KeptLease(store, 1, put) as kept, store.watch(prefix, await store.list(prefix)) as watch:
         await events_until(watch, prefix + "leased")
+        await until(lambda: granted)
         own_etcd.freeze()
         calls = (
             store.get(prefix),
@@ -476,7 +476,7 @@ async def test_a_frozen_etcd_is_an_outage_and_not_an_answer(connect: Connect, ow
             assert "no answer in time" in str(error)
             assert own_etcd.url in str(error)
             assert not error.unsent
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 4
         await until(lambda: not kept.alive and watch.unbroken_since is None)
         own_etcd.thaw()
         await until(lambda: kept.alive and kept.id == granted[-1])
@@ -484,7 +484,7 @@ async def test_a_frozen_etcd_is_an_outage_and_not_an_answer(connect: Connect, ow
         events = await events_until(watch, prefix + "end")
         leased = [value for key, value in told(events) if key == prefix + "leased"]
         # Its own lease had run out while it was frozen, or it found the renewals that had waited: both end well.
-        assert leased == ([None, b"1"] if len(granted) == 2 else [])
+        assert leased == [None, b"1"] * (len(granted) - 1)
         assert await store.get(prefix + "leased") is not None
 
 

@@ -202,7 +202,7 @@ async def test_all_endpoints_together_stay_within_the_timeout(etcd: Etcd) -> Non
             begun = time.monotonic()
             with pytest.raises(StoreUnavailable):
                 await store.get("k")
-            assert 0.5 < time.monotonic() - begun < 1.2
+            assert 1.4 < time.monotonic() - begun < 4
             assert one.connections == two.connections == 1
 
 
