@@ -1,0 +1,278 @@
+"""Random histories of one node, and what must hold in every one of them.
+
+The decisions and the facts are the real ones (`policy`, `node.world`, `node.operator`: all pure). Made up are the
+processes, how long things take, and what befalls them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.policy.build import PLANES, RANKS, spec
+from yrnode.model.action import Action
+from yrnode.model.cause import FAULTS, Cause, Reason
+from yrnode.model.group import GroupMove, Stage
+from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.state import RUNNING, TRANSITIONS, WITH_PROCESS, Move, Plane, State
+from yrnode.model.verdict import fail, ok
+from yrnode.node import operator, world
+from yrnode.policy import component, plan
+from yrnode.policy.restart import RestartPolicy
+
+POLICY = RestartPolicy()
+PORT = Cause(Reason.RESIDUE, "port 1 is not free")
+NAMES = st.sampled_from(list(PLANES))
+VERBS = st.sampled_from(["start", "start", "stop", "restart"])
+PAUSES = st.sampled_from([0.001, 0.5, 3.0, 15.0, 70.0, 650.0, 2000.0])
+
+
+class Node(RuleBasedStateMachine):
+    """`alive`: the generation of each process that exists. `task`: what a component's task is busy with."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.now = 0.0
+        self.world = world.make([spec(name) for name in PLANES], self.now)
+        self.alive: dict[str, int] = {}
+        self.task: dict[str, str] = {}
+        self.instances = 0
+        self.fault_bumps: set[int] = set()
+        self.retries: dict[str, list[float]] = defaultdict(list)
+        self.settle()
+
+    # what happens to a node
+
+    @rule(pause=PAUSES)
+    def time_passes(self, pause: float) -> None:
+        self.now += pause
+        self.settle()
+
+    @rule(name=NAMES, blocked=st.sampled_from([False, False, False, True]))
+    def a_task_ends(self, name: str, blocked: bool) -> None:
+        self.finish(name, blocked)
+        self.settle()
+
+    @rule(name=NAMES)
+    def it_proves_itself(self, name: str) -> None:
+        self.result(name, "gate", good=True)
+        self.settle()
+
+    @rule()
+    def everything_gets_on(self) -> None:
+        for name in PLANES:
+            self.finish(name)
+            self.result(name, "gate", good=True)
+        self.settle()
+
+    @rule(name=NAMES, check=st.sampled_from(["acts", "observes"]), good=st.booleans())
+    def a_check_speaks(self, name: str, check: str, good: bool) -> None:
+        for _ in range(3):
+            self.result(name, check, good)
+        self.settle()
+
+    @rule(name=NAMES, reason=st.sampled_from([Reason.EXITED] * 4 + [Reason.CONFIGURATION]))
+    def it_dies(self, name: str, reason: Reason) -> None:
+        if self.alive.pop(name, None) is None or self.view(name).death is not None:
+            return
+        group = self.world.groups["serve"]
+        n, state = group.record.n, self.view(name).state
+        due = name in RANKS and state in RUNNING and group.wanted and group.record.stage is Stage.GO
+        self.world.update(name, death=Cause(reason, "exited", "", name))
+        self.settle()
+        if due:
+            assert self.world.groups["serve"].record.n == n + 1, "one fault, one bump"
+
+    @rule(up=st.booleans())
+    def the_store(self, up: bool) -> None:
+        self.world.store_available = up and "etcd" in self.alive
+        self.settle()
+
+    @precondition(lambda self: not self.world.closing)
+    @rule(verb=VERBS, whom=st.sampled_from(["all", "serve", *PLANES]))
+    def an_operator_says(self, verb: str, whom: str) -> None:
+        operator.carry_out(self.world, verb, whom, Cause(Reason.OPERATOR, f"{verb} {whom}"))
+        self.settle()
+
+    @precondition(lambda self: not self.world.closing and self.now > 3000)
+    @rule()
+    def yrnode_goes_down(self) -> None:
+        operator.shut_down(self.world)
+        self.settle()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        if not self.world.closing:
+            self.faults_stop()
+        self.everything_stops()
+
+    def faults_stop(self) -> None:
+        operator.carry_out(self.world, "start", "all", Cause(Reason.OPERATOR, "start all"))
+        for _ in range(40):
+            self.get_on()
+        s = self.snapshot()
+        for name, c in s.components.items():
+            waits = component.waits_for(c, s)
+            if c.state is State.FAILED:
+                assert c.cause is not None
+                assert c.cause.text
+            elif c.state is not State.READY:
+                # it ends by waiting for something that was given up, which it names
+                assert waits, f"{name} is {c.state.value} for no reason"
+                assert any(o.state is State.FAILED for o in s.components.values())
+        stages = {self.view(name).state for name in RANKS}
+        assert len(stages) == 1, "a group is up or down as a whole"
+
+    def everything_stops(self) -> None:
+        operator.shut_down(self.world)
+        for _ in range(40):
+            self.get_on()
+        assert world.at_rest(self.snapshot())
+        assert not self.alive
+
+    def get_on(self) -> None:
+        self.now += 20.0
+        for name in PLANES:
+            self.finish(name)
+            for check in ("gate", "acts", "observes"):
+                self.result(name, check, good=True)
+            self.world.store_available = "etcd" in self.alive
+            self.settle()
+
+    # how a node works
+
+    def view(self, name: str) -> ComponentView:
+        return self.world.components[name]
+
+    def snapshot(self) -> Snapshot:
+        return self.world.snapshot(self.now, 0.5)
+
+    def finish(self, name: str, blocked: bool = False) -> None:
+        match self.task.pop(name, ""):
+            case "clean":
+                self.world.update(name, cleaned=not blocked, blocked=PORT if blocked else None)
+            case "stop":
+                self.alive.pop(name, None)
+                self.world.update(name, gone=True)
+
+    def result(self, name: str, check: str, good: bool) -> None:
+        if name in self.alive:
+            found = ok("fine") if good else fail("bad")
+            self.world.record_result(name, self.view(name).instance, check, found, self.now)
+
+    def settle(self) -> None:
+        """Rounds until nothing is left to do. A node that never comes to rest fails here."""
+        for _ in range(30):
+            s = self.snapshot()
+            actions = plan.decide(s)
+            if not actions:
+                return
+            assert len({a.target for a in actions}) == len(actions)
+            for action in actions:
+                self.judge(action, s)
+                self.world.apply(action, self.now)
+                if action.move in (Move.STOP, Move.CLEAN):  # DEV
+                    self.world.update(action.target, gone=False, restart=None)  # DEV
+                if isinstance(action.move, Move):
+                    self.perform(action.move, action.target)
+        raise AssertionError(f"no rest: {actions}")
+
+    def perform(self, move: Move, name: str) -> None:
+        match move:
+            case Move.CLEAN:
+                assert name not in self.task, "two tasks of one component at a time"
+                self.task[name] = "clean"
+            case Move.START:
+                assert name not in self.alive, "started on top of a living process"
+                self.instances += 1
+                self.alive[name] = self.view(name).generation
+                self.world.update(name, instance=f"i{self.instances}", pid=self.instances)
+            case Move.STOP if self.view(name).state is State.STOPPING:
+                self.task[name] = "stop"
+
+    # what must hold
+
+    def judge(self, action: Action, s: Snapshot) -> None:
+        assert action.cause.text
+        if isinstance(action.move, GroupMove):
+            self.judge_group(action, s)
+            return
+        c = s.components[action.target]
+        assert action.move in TRANSITIONS[c.state]
+        match action.move:
+            case Move.START:
+                self.judge_start(c, s)
+            case Move.STOP:
+                self.judge_stop(c, action.cause, s)
+            case Move.REST | Move.GIVE_UP | Move.WAIT if c.state is State.STOPPING:
+                assert c.name not in self.task, "at rest before its stop has ended"
+                assert c.name not in self.alive
+        if action.move is Move.WAIT:
+            self.count_retry(c)
+
+    def judge_start(self, c: ComponentView, s: Snapshot) -> None:
+        for o in s.components.values():
+            if o.plane.order < c.plane.order:
+                assert o.state is State.READY, f"{c.name} starts over {o.name}, which is {o.state.value}"
+        assert c.plane is Plane.STORE or s.store_available
+        if c.name not in RANKS:
+            return
+        record = self.world.groups["serve"].record
+        assert record.stage is Stage.GO
+        for other in RANKS:
+            # the record and the processes as they are now, not as they were when this was decided
+            assert self.alive.get(other, record.n) == record.n
+            if self.view(other).state in WITH_PROCESS:
+                assert self.view(other).generation == record.n
+
+    def judge_stop(self, c: ComponentView, cause: Cause, s: Snapshot) -> None:
+        above = [o for o in s.components.values() if o.plane.order > c.plane.order]
+        if s.closing and c.state in RUNNING and cause.reason is Reason.SHUTDOWN:
+            assert not any(o.state in WITH_PROCESS for o in above), "what is above it still needs it"
+        if cause.reason in FAULTS and c.state in RUNNING:
+            culprit = s.components[cause.component or c.name]
+            assert culprit is c or culprit.spec.group == c.spec.group, "stopped for another one's fault"
+        if c.plane is Plane.CACHE and cause.reason is Reason.CHECK:
+            assert s.store_available
+            assert s.components["etcd"].state is State.READY
+
+    def judge_group(self, action: Action, s: Snapshot) -> None:
+        group, record = s.groups[action.target], action.record
+        assert record is not None
+        if action.move is GroupMove.GO:
+            assert record == replace(group.record, stage=Stage.GO)
+            assert not any(name in self.alive for name in RANKS)
+            return
+        assert record.n == group.record.n + 1
+        if record.cause.fault:
+            assert group.record.n not in self.fault_bumps, "two bumps for one life"
+            self.fault_bumps.add(group.record.n)
+            culprit = s.components[record.cause.component]
+            assert culprit.name in RANKS
+            assert (culprit.generation, culprit.state in RUNNING) == (group.record.n, True)
+            late = culprit.deadline is not None and self.now >= culprit.deadline
+            assert culprit.death or culprit.checks["acts"].failing or late
+
+    def count_retry(self, c: ComponentView) -> None:
+        row = self.retries[c.name]
+        if len(c.history) == 1 or c.history[-1].ready_for >= POLICY.forgive_after_s:
+            row.clear()
+        row.append(self.now)
+        assert sum(self.now - at <= POLICY.window_s for at in row) <= POLICY.budget
+
+
+Node.TestCase.settings = settings(
+    max_examples=120,
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    # making a failing history shorter takes minutes; take this out for it
+    phases=(Phase.generate,),
+)
+TestHistories: Any = Node.TestCase
