@@ -61,6 +61,7 @@ def test_it_maps_shared_memory_and_has_sockets_in_its_rpc_directory(rank):
 
 
 def test_the_plain_endpoints(rank):
+    assert "\nINFO:     Application startup complete.\n" in rank.text()
     assert rank.get("/health")[0] == 200
     assert rank.get("/ping")[0] == 200
     assert json.loads(rank.get("/version")[1])["version"].startswith("0.32.0")
@@ -222,15 +223,17 @@ def test_term_during_the_imports_ends_it_at_once(lab, tools):
     assert server.gone(lab.grace) == -signal.SIGTERM
 
 
-def test_term_while_loading_is_lost_and_the_next_one_cuts_what_is_in_flight(lab, tools):
-    server = lab.start(
-        "--enable-server-load-tracking", knobs=["--standin-load-time", 1, "--standin-token-time", 0.02]
-    )
+def test_term_while_loading_is_lost(lab, tools):
+    server = lab.start(knobs=["--standin-load-time", 30])
     tools.wait_for(lambda: "VLLM::EngineCor" in server.members().values(), lab.patience)
-    assert not server.listening()
     server.proc.terminate()
-    server.ready()
-    assert server.complete(tools.unique())[0] == 200
+    time.sleep(2)  # a stay is what is to be shown; start-up goes on, or hangs where the real one is hit early
+    assert server.proc.poll() is None
+    assert not server.listening()
+
+
+def test_term_cuts_what_is_in_flight(lab, tools):
+    server = lab.start("--enable-server-load-tracking", knobs=["--standin-token-time", 0.02]).ready()
     call = server.in_flight()
     server.proc.terminate()
     tools.wait_for(lambda: not server.listening(), 5)
@@ -294,7 +297,15 @@ def test_killed_while_loading_its_engine_takes_it_down_with_code_1(lab, tools):
     assert server.gone(lab.grace) == 1
 
 
-def test_killed_alone_it_leaves_orphans_and_killed_with_them_leftovers(lab, tools):
+def test_without_spt_noenv_the_children_lose_their_mark(lab):
+    server = lab.start(unset=["SPT_NOENV"], env={"MARK": "here"}).ready()
+    marked = {pid: b"MARK=here" in Path(f"/proc/{pid}/environ").read_bytes() for pid in server.members()}
+    assert marked[server.pid]
+    assert not marked[server.engine()]
+    assert not marked[server.worker()]
+
+
+def test_killed_alone_it_leaves_orphans_and_killed_with_them_leftovers(lab):
     server = lab.start().ready()
     engine, worker = server.engine(), server.worker()
     server.proc.kill()

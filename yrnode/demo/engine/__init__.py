@@ -1,5 +1,10 @@
 """The stand-in engine: a small program that looks like `vllm serve` to whoever supervises it.
 
 It generates nonsense, but its process tree, ports, metrics, exit codes, failures and leftovers are vLLM's.
-Knobs of its own start with `--standin-`. It imports nothing from the rest of yrnode.
+It imports nothing from the rest of yrnode. Faults on request, which vLLM has no button for:
+
+- SIGUSR2 to EngineCore: a busy loop (state R, CPU burns, no progress, /health 200); again: it ends;
+- the word `[standin:stuck]` in a prompt: that request never moves, others are answered;
+- `--standin-prefill-rate`, `--standin-token-time`, `--standin-load-time`, `--standin-import-time`: be slow;
+- `--standin-handshake-timeout`, `--standin-death-linger`: waits that take vLLM minutes or seconds.
 """

@@ -37,7 +37,6 @@ class Core:
         self.group: Group | None = None
         self.workers: list[Link] = []
         self.spinning = False
-        self.draining = False
 
     def load(self, hub: tuple[str, int], listener: socket.socket | None, door: socket.socket | None) -> None:
         """Meet the group, start the Workers, wait for them and for all other ranks."""
@@ -91,11 +90,10 @@ class Core:
             pass
 
     def _term(self, *_: Any) -> None:
-        timeout = self.options.shutdown_timeout
-        if timeout <= 0 or not self.scheduler.has_work():
+        """The end, at the latest after `--shutdown-timeout`; a leader that drains ends it earlier."""
+        if self.options.shutdown_timeout <= 0 or self.front is None or self.front.closed:
             self._quit()
-        self.draining = True
-        signal.setitimer(signal.ITIMER_REAL, timeout)
+        signal.setitimer(signal.ITIMER_REAL, self.options.shutdown_timeout)
 
     def _quit(self, *_: Any) -> None:
         self.residue.remove()
@@ -108,8 +106,6 @@ class Core:
             in_wave = self.group is not None and self.group.in_wave
             self._listen(block=not self.scheduler.has_work() and not in_wave)
             has_work = self.scheduler.has_work()
-            if self.draining and not has_work:
-                self._quit()
             if self.group is not None:
                 if has_work:
                     self.group.wake()

@@ -6,7 +6,6 @@ import array
 import os
 import signal
 import socket
-import sys
 import time
 
 from yrnode.demo.engine import core
@@ -164,9 +163,3 @@ def serve_headless(leader: Leader) -> int:
         pass
     log("INFO", "Shutting down.")
     return 0
-
-
-if sys.version_info >= (3, 12):  # forking here is safe: no thread has been started yet
-    import warnings
-
-    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)

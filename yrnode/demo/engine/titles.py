@@ -56,8 +56,8 @@ def log(level: str, text: str) -> None:
 
 
 def uvicorn(text: str) -> None:
-    """Write one line in the manner of vLLM's web server."""
-    write(f"{_prefix}INFO:     {text}\n")
+    """Write one line in the manner of vLLM's web server, which knows no prefix."""
+    write(f"INFO:     {text}\n")
 
 
 def write(text: str) -> None:
