@@ -43,6 +43,7 @@ class Instance:
     launched: Watch
     launch_exit: Exit | None = None
     main: Watch | None = None
+    shm_before: frozenset[str] = frozenset()
     shm: set[str] = field(default_factory=set)
 
     @property
@@ -78,8 +79,9 @@ class Instance:
         """End it: TERM, after `grace_s` KILL, until no member is left or `kill_s` is over. Returns who is left."""
         self.note_shared_memory()
         members = self.members()
+        leaders = {m.pid for m in members if m.pid == m.sid}
         # a leader ends its own children; where it is gone they get their chance to release devices
-        signal_all([m for m in members if m.pid == m.sid] or members, signal.SIGTERM)
+        signal_all([m for m in members if m.pid in leaders or m.sid not in leaders], signal.SIGTERM)
         left = await self._until_empty(time.monotonic() + grace_s)
         if not left:
             return []
@@ -91,9 +93,12 @@ class Instance:
         return left
 
     def note_shared_memory(self) -> None:
-        """Remember which /dev/shm files the members map: only what was seen here is removed after a KILL."""
+        """Remember which /dev/shm files the members map: only what was seen here is removed after a KILL.
+
+        What was there before the start is somebody else's: weights may well be kept in /dev/shm.
+        """
         for proc in self.members():
-            self.shm |= mapped_shm(proc.pid)
+            self.shm |= mapped_shm(proc.pid) - self.shm_before
 
     async def _until_empty(self, deadline: float) -> list[table.Proc]:
         pause = _LOOK_S
@@ -138,17 +143,24 @@ def signal_all(procs: list[table.Proc], number: int) -> None:
 
 
 def mapped_shm(pid: int) -> set[str]:
-    """Files of /dev/shm that a process maps now, deleted ones left out."""
+    """POSIX shared memory (files right in /dev/shm) that a process maps now, deleted ones left out."""
     found = set()
     try:
         with open(f"/proc/{pid}/maps", "rb") as f:
             for line in f:
                 _, slash, name = line.rstrip(b"\n").partition(_SHM.encode())
-                if slash and not name.endswith(b" (deleted)"):
+                if slash and b"/" not in name and not name.endswith(b" (deleted)"):
                     found.add(_SHM + os.fsdecode(name))
     except OSError:
         pass
     return found
+
+
+def _all_shm() -> frozenset[str]:
+    try:
+        return frozenset(_SHM + name for name in os.listdir(_SHM))
+    except OSError:
+        return frozenset()
 
 
 def launch(
@@ -169,6 +181,7 @@ def launch(
     mark = f"{owner}/{spec.name}/{instance_id}"
     env = {**spec.env, "YRNODE_INSTANCE": mark, "YRNODE_HOME": str(home), "YRNODE_GENERATION": str(generation)}
     argv = [values.get(a, a) for a in spec.argv]
+    shm_before = _all_shm()
     try:
         for directory in (spec.dir, spec.log.parent, *spec.dirs):
             directory.mkdir(parents=True, exist_ok=True)
@@ -188,6 +201,9 @@ def launch(
             )
     except OSError as e:
         raise LaunchError(f"cannot start {argv[0]}: {e.strerror} ({e.filename})") from e
+    except ValueError as e:
+        # a zero byte in a word or a variable
+        raise LaunchError(f"cannot start {argv[0]}: {e}") from e
     # we reap through the watch; Popen must not
     child.returncode = 0
     proc = table.read(child.pid)
@@ -201,7 +217,7 @@ def launch(
             ended(how)
 
     watch = Watch(proc, launcher_ended if spec.launcher else ended)
-    instance = Instance(spec, instance_id, generation, mark, str(home), ended, watch)
+    instance = Instance(spec, instance_id, generation, mark, str(home), ended, watch, shm_before=shm_before)
     if not spec.launcher:
         instance.main = watch
     return instance

@@ -28,15 +28,18 @@ class Watch:
             self._fd = os.pidfd_open(proc.pid)
         except ProcessLookupError:
             # gone already, and reaped by somebody else
-            self._loop.call_soon(self._finish, Exit())
-            return
+            self._soon(Exit())
         except OSError:
-            self._poll()
-            return
-        if not self._same():
-            self._loop.call_soon(self._finish, Exit())
-            return
-        self._loop.add_reader(self._fd, self._readable)
+            # the first look is the loop's too: whoever made this object must have it in hand before `ended` is called
+            self._timer = self._loop.call_later(0, self._poll)
+        else:
+            if self._same():
+                self._loop.add_reader(self._fd, self._readable)
+            else:
+                self._soon(Exit())
+
+    def _soon(self, how: Exit) -> None:
+        self._timer = self._loop.call_later(0, self._finish, how)
 
     def _same(self) -> bool:
         now = table.read(self.proc.pid)
