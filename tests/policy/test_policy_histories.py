@@ -42,11 +42,16 @@ class Node(RuleBasedStateMachine):
         self.alive: dict[str, int] = {}
         self.task: dict[str, str] = {}
         self.instances = 0
+        self.rounds: int | None = None
         self.fault_bumps: set[int] = set()
         self.retries: dict[str, list[float]] = defaultdict(list)
         self.settle()
 
     # what happens to a node
+
+    @rule(rounds=st.integers(0, 3))
+    def the_next_two_facts_come_close_together(self, rounds: int) -> None:
+        self.rounds = rounds
 
     @rule(pause=PAUSES)
     def time_passes(self, pause: float) -> None:
@@ -63,12 +68,18 @@ class Node(RuleBasedStateMachine):
         self.result(name, "gate", good=True)
         self.settle()
 
-    @rule()
-    def everything_gets_on(self) -> None:
-        for name in PLANES:
-            self.finish(name)
-            self.result(name, "gate", good=True)
-        self.settle()
+    @rule(steps=st.sampled_from([1, 2, 20]))
+    def everything_gets_on(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now += 0.1
+            self.get_on("gate")
+
+    @rule(name=NAMES, times=st.integers(1, 7))
+    def it_dies_again_and_again(self, name: str, times: int) -> None:
+        for _ in range(times):
+            self.everything_gets_on(20)
+            self.it_dies(name, Reason.EXITED)
+            self.now += 10.0
 
     @rule(name=NAMES, check=st.sampled_from(["acts", "observes"]), good=st.booleans())
     def a_check_speaks(self, name: str, check: str, good: bool) -> None:
@@ -84,6 +95,7 @@ class Node(RuleBasedStateMachine):
         n, state = group.record.n, self.view(name).state
         due = name in RANKS and state in RUNNING and group.wanted and group.record.stage is Stage.GO
         self.world.update(name, death=Cause(reason, "exited", "", name))
+        self.rounds = None
         self.settle()
         if due:
             assert self.world.groups["serve"].record.n == n + 1, "one fault, one bump"
@@ -114,8 +126,10 @@ class Node(RuleBasedStateMachine):
 
     def faults_stop(self) -> None:
         operator.carry_out(self.world, "start", "all", Cause(Reason.OPERATOR, "start all"))
+        self.rounds = None
         for _ in range(40):
-            self.get_on()
+            self.now += 20.0
+            self.get_on("gate", "acts", "observes")
         s = self.snapshot()
         for name, c in s.components.items():
             waits = component.waits_for(c, s)
@@ -131,16 +145,18 @@ class Node(RuleBasedStateMachine):
 
     def everything_stops(self) -> None:
         operator.shut_down(self.world)
+        self.rounds = None
         for _ in range(40):
-            self.get_on()
+            self.now += 20.0
+            self.get_on("gate")
         assert world.at_rest(self.snapshot())
         assert not self.alive
 
-    def get_on(self) -> None:
-        self.now += 20.0
+    def get_on(self, *checks: str) -> None:
+        """Every task ends well, and every process passes these checks."""
         for name in PLANES:
             self.finish(name)
-            for check in ("gate", "acts", "observes"):
+            for check in checks:
                 self.result(name, check, good=True)
             self.world.store_available = "etcd" in self.alive
             self.settle()
@@ -167,8 +183,9 @@ class Node(RuleBasedStateMachine):
             self.world.record_result(name, self.view(name).instance, check, found, self.now)
 
     def settle(self) -> None:
-        """Rounds until nothing is left to do. A node that never comes to rest fails here."""
-        for _ in range(30):
+        """Rounds until nothing is left to do, or as many as fit. A node that never comes to rest fails here."""
+        rounds, self.rounds = self.rounds, None
+        for _ in range(30 if rounds is None else rounds):
             s = self.snapshot()
             actions = plan.decide(s)
             if not actions:
@@ -181,7 +198,7 @@ class Node(RuleBasedStateMachine):
                     self.world.update(action.target, gone=False, restart=None)  # DEV
                 if isinstance(action.move, Move):
                     self.perform(action.move, action.target)
-        raise AssertionError(f"no rest: {actions}")
+        assert rounds is not None, f"no rest: {actions}"
 
     def perform(self, move: Move, name: str) -> None:
         match move:
@@ -268,8 +285,8 @@ class Node(RuleBasedStateMachine):
 
 
 Node.TestCase.settings = settings(
-    max_examples=120,
-    stateful_step_count=50,
+    max_examples=60,
+    stateful_step_count=40,
     deadline=None,
     derandomize=True,
     # making a failing history shorter takes minutes; take this out for it
