@@ -1,4 +1,4 @@
-"""Orphans come back and are reaped; a watched child's exit status is left to its watch. In a child: it is for life."""
+"""Orphans come back and are reaped; a watched child's exit status is left to its watch."""
 
 from __future__ import annotations
 
