@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yrnode.components.host import Host
-from yrnode.model.spec import ComponentSpec
+from yrnode.model.spec import ComponentSpec, PortNeed
 from yrnode.process import table
 from yrnode.residue import ports
 
@@ -13,7 +13,7 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
     for spec in specs:
         for need in spec.ports:
             taken = ports.why_taken(need.host, need.port)
-            if taken and not _ours(host, need.port):
+            if taken and not _ours(host, need):
                 found.append(
                     f"port {need.host}:{need.port} ({need.purpose}) is {taken}; end it, or change {need.purpose}"
                     if taken.startswith("in use")
@@ -22,9 +22,9 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
     return found
 
 
-def _ours(host: Host, port: int) -> bool:
+def _ours(host: Host, need: PortNeed) -> bool:
     """Whether the listener carries this node's mark: the clean-up before the start will end it."""
-    pid = ports.listener(port)
+    pid = ports.listener(need.host, need.port)
     if pid is None:
         return False
     mark, home = table.marks(pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 
 OWNER = "yrnode.json"
@@ -44,8 +45,12 @@ def why_locked(data_dir: Path) -> str:
 
 
 def claim(data_dir: Path, cluster: str, node: str) -> None:
-    """Write whose it is, before etcd's first start in it."""
+    """Write whose it is, before etcd's first start in it. Where etcd has data, it says so already."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = data_dir / OWNER
-    if not path.exists():
-        path.write_text(json.dumps({"cluster": cluster, "node": node}) + "\n")
+    if (data_dir / _MEMBER).exists():
+        return
+    with open(data_dir / OWNER, "w") as f:
+        f.write(json.dumps({"cluster": cluster, "node": node}) + "\n")
+        f.flush()
+        # a power cut must not leave etcd's data without it
+        os.fsync(f.fileno())

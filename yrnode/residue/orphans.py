@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -23,7 +24,8 @@ def find(prefix: str, home: Path) -> list[table.Proc]:
         if proc.state in "ZX":
             continue
         mark, where = table.marks(proc.pid)
-        if mark.startswith(prefix) and where == str(home):
+        # a yrnode that was started from a component's own shell carries its mark
+        if mark.startswith(prefix) and where == str(home) and proc.pid != os.getpid():
             found.append(proc)
     return found
 

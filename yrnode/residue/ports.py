@@ -10,6 +10,8 @@ import psutil
 
 from yrnode.process import table
 
+_ANY = ("0.0.0.0", "::")  # noqa: S104  compared with, never bound
+
 
 def why_taken(host: str, port: int) -> str:
     """Empty when the port can be bound; else who listens there, or why it cannot be bound."""
@@ -21,16 +23,18 @@ def why_taken(host: str, port: int) -> str:
             s.listen(1)
         except OSError as e:
             if e.errno == errno.EADDRINUSE:
-                return f"in use by {_people(listener(port))}"
+                return f"in use by {_people(listener(host, port))}"
             return e.strerror or str(e)
     return ""
 
 
-def listener(port: int) -> int | None:
-    """The pid of a process that listens on the port, where /proc tells."""
+def listener(host: str, port: int) -> int | None:
+    """The pid of a process that listens on this address and port, or on all addresses, where /proc tells."""
     try:
         for c in psutil.net_connections("tcp"):
-            if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid:
+            # several nodes of one host have the same ports, each on an address of its own
+            here = c.laddr and c.laddr.port == port and (host in _ANY or c.laddr.ip in (host, *_ANY))
+            if here and c.status == psutil.CONN_LISTEN and c.pid:
                 return int(c.pid)
     except psutil.Error:
         pass
