@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 
 from yrnode.checks.base import Stateless, Target
-from yrnode.model.verdict import Result, fail, ok
-from yrnode.store.errors import StoreError
+from yrnode.model.verdict import Result, fail, ok, unknown
+from yrnode.store.errors import StoreError, StoreRefused
 
 
 class EtcdReadCheck(Stateless):
@@ -18,6 +18,9 @@ class EtcdReadCheck(Stateless):
     async def probe(self, target: Target) -> Result:
         try:
             await self.tools.store.get(self.param("key"))
+        except StoreRefused as e:
+            # it answered: what it objects to is us, and a restart would not change its mind
+            return unknown(f"linearizable read: {e}")
         except StoreError as e:
             return fail(f"linearizable read: {e}")
         return ok("linearizable read answered")

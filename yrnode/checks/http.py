@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target
@@ -23,6 +25,5 @@ class HttpCheck(Stateless):
 
 def reason(e: Exception) -> str:
     """A client's error in few words: "connection refused" instead of a page."""
-    cause = getattr(e, "os_error", None) or e
-    text = getattr(cause, "strerror", None) or str(cause) or type(e).__name__
-    return text.removeprefix("Connect call failed ").strip()[:200]
+    number = getattr(getattr(e, "os_error", e), "errno", None)
+    return os.strerror(number) if number else (str(e) or type(e).__name__)[:200]

@@ -10,11 +10,13 @@ from yrnode.checks.etcd import EtcdReadCheck, EtcdWriteCheck
 from yrnode.checks.http import HttpCheck
 from yrnode.checks.kv import KvCheck
 from yrnode.checks.process import ProcessCheck
+from yrnode.checks.process_set import ProcessSetCheck
 from yrnode.checks.ring import RingCheck, WorkerKeyCheck
 from yrnode.model.spec import CheckSpec
 
 KINDS: dict[str, Callable[[CheckSpec, Tools], Check]] = {
     "process": ProcessCheck,
+    "process-set": ProcessSetCheck,
     "http": HttpCheck,
     "completion": CompletionCheck,
     "etcd-read": EtcdReadCheck,

@@ -34,21 +34,22 @@ class KvCheck(Stateless):
         if self._helper is None or not self._helper.usable:
             await self.close()
             try:
-                self._helper = await _Helper.start(self.spec)
+                self._helper = _Helper(self.spec)
             except OSError as e:
                 return unknown(f"cannot start the SDK helper with {self.param('python')}: {e.strerror}")
+            await self._helper.connect()
         keys = [f"yrnode-probe-{secrets.token_hex(8)}" for _ in range(self.param("keys"))]
         answer = await self._helper.ask({"keys": keys, "size": SIZE})
         if answer is None:
-            return unknown("the SDK helper ended; see its log")
+            return unknown(f"the SDK helper gave no answer; see {self.param('log')}")
         if "error" in answer:
             text = str(answer["error"])
             # the SDK itself is missing or broken: that says nothing about the worker
             return unknown(text) if "No module named" in text or "ImportError" in text else fail(f"KV: {text}")
-        failed = answer["failed"]
+        failed = answer.get("failed")
         if failed:
-            first = next(iter(failed.values()))
-            return fail(f"KV: {len(failed)} of {len(keys)} keys failed: {first}")
+            verdict = fail if len(failed) == len(keys) else unknown
+            return verdict(f"KV: {len(failed)} of {len(keys)} keys failed: {next(iter(failed.values()))}")
         return ok(f"KV: set and get of {len(keys)} random keys")
 
     async def close(self) -> None:
@@ -58,51 +59,48 @@ class KvCheck(Stateless):
 
 
 class _Helper:
-    """The child process. `usable` ends with the first question that was given up: a late answer would be mistaken."""
+    """The child process. OSError when it cannot be started.
 
-    def __init__(self, child: subprocess.Popen[bytes], stdin: int, reader: asyncio.StreamReader) -> None:
-        self._child = child
-        self._stdin = stdin
-        self._reader = reader
-        self._pipe: asyncio.BaseTransport | None = None
-        self.usable = True
+    `usable` ends with the first question that was given up: a late answer would be mistaken for the next one's.
+    """
 
-    @classmethod
-    async def start(cls, spec: CheckSpec) -> _Helper:
-        """OSError when it cannot be started."""
+    def __init__(self, spec: CheckSpec) -> None:
         argv = [spec.params["python"], str(HELPER), spec.params["host"], str(spec.params["port"])]
         argv.append(str(int(spec.timeout_s * 800)))
-        child, stdin, stdout = _spawn(argv, spec.params["env"], Path(spec.params["log"]))
-        helper = cls(child, stdin, asyncio.StreamReader())
-        helper._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(helper._reader), stdout
-        )
-        return helper
+        self._child, self._stdin, self._stdout = _spawn(argv, spec.params["env"], Path(spec.params["log"]))
+        self._reader = asyncio.StreamReader()
+        self._pipe: asyncio.BaseTransport | None = None
+        self.usable = False
 
-    @property
-    def pid(self) -> int:
-        return self._child.pid
+    async def connect(self) -> None:
+        """Before the first question. Not part of the start: a probe may be given up here, and the child is known."""
+        self._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._reader), self._stdout
+        )
+        self.usable = True
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """None when the helper has ended. Cancel to give up."""
+        """None when the helper has ended or says something else than an answer. Cancel to give up."""
         self.usable = False
         try:
             # far below a pipe's size: never blocks on a live or a hung helper
             os.write(self._stdin, json.dumps(request).encode() + b"\n")
         except OSError:
             return None
-        line = await self._reader.readline()
-        if not line:
+        try:
+            answer = json.loads(await self._reader.readline())
+        except ValueError:
             return None
-        self.usable = True
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        self.usable = isinstance(answer, dict)
+        return answer if self.usable else None
 
     async def close(self) -> None:
         """Kill it: it holds nothing that is worth a farewell."""
+        self._child.kill()
         if self._pipe is not None:
             self._pipe.close()
-        self._child.kill()
+        else:
+            self._stdout.close()
         with contextlib.suppress(OSError):
             os.close(self._stdin)
         await asyncio.to_thread(self._child.wait, 10)

@@ -128,6 +128,7 @@ def _checks(url: str, group: Group, args: Mapping[str, Any], env: Mapping[str, s
     canary = {"url": url, "model": served_name(group, args), "key": api_key(args, env)}
     return (
         CheckSpec("process", "process", 1.0, 1.0, act=False),
+        CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, after=("canary",)),
         CheckSpec("health", "http", 2.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
         # After the start a canary alone proves no hang: a busy rank answers late. Until a second witness stands
         # beside it, it only gates.

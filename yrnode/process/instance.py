@@ -108,10 +108,11 @@ class Instance:
         return left
 
     def close(self) -> None:
-        """Stop watching; the processes are left as they are."""
-        self.launched.close()
-        if self.main is not None:
-            self.main.close()
+        """Stop watching; the processes are left as they are, but what has ended is reaped."""
+        for watch in (self.launched, self.main):
+            if watch is not None:
+                watch.reap()
+                watch.close()
 
 
 def _reused(leader: table.Proc) -> bool:

@@ -50,6 +50,8 @@ class Reaper:
                     os.waitpid(proc.pid, os.WNOHANG)
 
     def close(self) -> None:
+        """Reap what there is, and leave the signal alone again."""
         if self._timer is not None:
             self._timer.cancel()
+        self._sweep()
         self._loop.remove_signal_handler(signal.SIGCHLD)

@@ -82,6 +82,11 @@ class Watch:
             elif table.alive(self.proc):
                 os.kill(self.proc.pid, number)
 
+    def reap(self) -> None:
+        """Reap the process now if it is a zombie that the loop has not seen yet; `ended` is not called."""
+        if self.exit is None and not table.alive(self.proc):
+            self.exit = self._reap()
+
     def close(self) -> None:
         """Stop watching. The process is left as it is."""
         if self._timer is not None:
