@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target
-from yrnode.checks.http import reason
+from yrnode.checks.http import UNVERIFIED, reason
 from yrnode.model.verdict import Result, fail, ok, unknown
 
 
@@ -39,7 +39,7 @@ async def complete(
     """One completion without streaming: HTTP status and the decoded body (text where it is no JSON)."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
-    async with http.post(f"{url}/v1/completions", json=request, headers=headers) as response:
+    async with http.post(f"{url}/v1/completions", json=request, headers=headers, ssl=UNVERIFIED) as response:
         try:
             return response.status, await response.json(content_type=None)
         except ValueError:
