@@ -1,0 +1,204 @@
+"""etcd's reads and writes against a real etcd, and the worker's place in a store that is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.checks.conftest import TARGET, tools
+from tests.support.etcd import Etcd, start_etcd
+from yrnode.checks.etcd import EtcdReadCheck, EtcdWriteCheck
+from yrnode.checks.ring import STEADY_S, RingCheck, WorkerKeyCheck
+from yrnode.model.spec import CheckSpec
+from yrnode.model.verdict import Result, Verdict
+from yrnode.store import KeyValue, StoreRefused, StoreUnavailable
+from yrnode.store.gateway import EtcdGateway
+
+KEY = "/yrnode/c/probe/n0"
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with start_etcd(tmp_path_factory.mktemp("etcd")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def store(etcd: Etcd) -> AsyncIterator[EtcdGateway]:
+    if not etcd.running:
+        etcd.start()
+    found = EtcdGateway([etcd.url], timeout_s=0.5)
+    yield found
+    await found.close()
+
+
+def spec(**params: object) -> CheckSpec:
+    return CheckSpec("x", "x", 1.0, 1.0, params=params)
+
+
+async def read(store: object) -> Result:
+    return await EtcdReadCheck(spec(key=KEY), tools(store=store)).probe(TARGET)
+
+
+async def write(store: object) -> Result:
+    return await EtcdWriteCheck(spec(key=KEY), tools(store=store)).probe(TARGET)
+
+
+async def test_an_etcd_in_order(store: EtcdGateway) -> None:
+    assert (await read(store)).verdict is Verdict.OK
+    assert (await write(store)).verdict is Verdict.OK
+    first = await store.get(KEY)
+    assert (await write(store)).verdict is Verdict.OK
+    second = await store.get(KEY)
+    assert first is not None
+    assert second is not None
+    assert first.value != second.value
+    assert second.value.startswith(b"i1 ")
+
+
+async def test_a_frozen_etcd_has_failed_in_time(etcd: Etcd, store: EtcdGateway) -> None:
+    assert (await read(store)).verdict is Verdict.OK
+    etcd.freeze()
+    try:
+        began = time.monotonic()
+        for probe in (read, write):
+            result = await asyncio.wait_for(probe(store), 5)
+            assert result.verdict is Verdict.FAIL
+            assert "no answer in time" in result.evidence
+        assert time.monotonic() - began < 4
+    finally:
+        etcd.thaw()
+
+
+async def test_a_dead_etcd(etcd: Etcd, store: EtcdGateway) -> None:
+    etcd.kill()
+    assert (await read(store)).verdict is Verdict.FAIL
+    assert (await write(store)).verdict is Verdict.FAIL
+
+
+async def test_an_etcd_without_space_reads_and_does_not_write(tmp_path: Path) -> None:
+    with start_etcd(tmp_path, extra=["--quota-backend-bytes=16384"]) as full:
+        store = EtcdGateway([full.url], timeout_s=0.5)
+        try:
+            for _ in range(3):
+                result = await write(store)
+            assert result.verdict is Verdict.FAIL
+            assert "space" in result.evidence
+            assert (await read(store)).verdict is Verdict.OK
+        finally:
+            await store.close()
+
+
+class FakeStore:
+    """One key with one value, or an error for everybody."""
+
+    def __init__(self, value: bytes | None = None, error: Exception | None = None) -> None:
+        self.value = value
+        self.error = error
+        self.asked = ""
+
+    async def get(self, key: str) -> KeyValue | None:
+        self.asked = key
+        if self.error:
+            raise self.error
+        return None if self.value is None else KeyValue(key, self.value, 1, 1, 1)
+
+    async def put(self, key: str, value: bytes) -> int:
+        return 1
+
+
+async def test_a_refusal_is_about_us_and_restarts_no_etcd() -> None:
+    assert (await read(FakeStore(error=StoreRefused("user name is empty")))).verdict is Verdict.UNKNOWN
+    assert (await read(FakeStore(error=StoreUnavailable("no leader")))).verdict is Verdict.FAIL
+
+
+async def test_a_write_that_is_not_read_back() -> None:
+    for value in (None, b"of before"):
+        result = await write(FakeStore(value))
+        assert result.verdict is Verdict.FAIL
+        assert "did not return what was written" in result.evidence
+
+
+ADDRESS = "10.0.0.1:1848"
+PARAMS = {"address": ADDRESS, "cluster_name": ""}
+
+
+def member(address: str) -> bytes:
+    """An entry of the ring, as protobuf writes the key of a map."""
+    return b"\x0a" + bytes((len(address),)) + address.encode() + b"\x12\x02ab"
+
+
+async def key(store: FakeStore, steady_s: float = STEADY_S) -> Result:
+    return await WorkerKeyCheck(spec(**PARAMS), tools(store=store, steady_s=steady_s)).probe(TARGET)
+
+
+async def ring(store: FakeStore, steady_s: float = STEADY_S) -> Result:
+    return await RingCheck(spec(**PARAMS), tools(store=store, steady_s=steady_s)).probe(TARGET)
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (b"1700000000000;ready", "ok"),
+        (b"1700000000000;ready;host", "ok"),
+        (b"1700000000000;recover", "fail"),
+        (b"1700000000000;restart", "fail"),
+        (b"1700000000000;start", "fail"),
+        (b"1700000000000;exiting", "fail"),
+        (b"1700000000000;readyish", "fail"),
+        (b"ready", "fail"),
+        (b"", "fail"),
+        (b"\xff\xfe;\xff", "fail"),
+        (None, "fail"),
+    ],
+)
+async def test_the_workers_own_key(value: bytes | None, verdict: str) -> None:
+    result = await key(FakeStore(value))
+    assert result.verdict.value == verdict
+    # a store that has just come back proves nothing bad
+    young = await key(FakeStore(value), STEADY_S - 0.1)
+    assert young.verdict.value == ("ok" if verdict == "ok" else "unknown")
+    assert result.evidence in young.evidence
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (member(ADDRESS), "ok"),
+        (member("10.0.0.2:1848") + member(ADDRESS) + member("10.0.0.3:1848"), "ok"),
+        (member("10.0.0.1:18481"), "fail"),
+        (member("110.0.0.1:1848"), "fail"),
+        (member(ADDRESS)[:-6], "fail"),
+        (b"", "fail"),
+        (None, "fail"),
+    ],
+)
+async def test_the_ring(value: bytes | None, verdict: str) -> None:
+    assert (await ring(FakeStore(value))).verdict.value == verdict
+    young = await ring(FakeStore(value), 0.0)
+    assert young.verdict.value == ("ok" if verdict == "ok" else "unknown")
+
+
+async def test_a_store_that_does_not_answer_says_nothing_about_the_worker() -> None:
+    for probe in (key, ring):
+        for error in (StoreUnavailable("no answer in time"), StoreRefused("permission denied")):
+            result = await probe(FakeStore(error=error))
+            assert (result.verdict, str(error) in result.evidence) == (Verdict.UNKNOWN, True)
+
+
+async def test_which_keys_are_asked_for() -> None:
+    plain = FakeStore(b"")
+    await key(plain)
+    assert plain.asked == "/datasystem/cluster/10.0.0.1:1848"
+    await ring(plain)
+    assert plain.asked == "/datasystem/ring/"
+    named = spec(address=ADDRESS, cluster_name="ds2")
+    await WorkerKeyCheck(named, tools(store=plain)).probe(TARGET)
+    assert plain.asked == "/ds2/datasystem/cluster/10.0.0.1:1848"
+    await RingCheck(named, tools(store=plain)).probe(TARGET)
+    assert plain.asked == "/ds2/datasystem/ring/"
