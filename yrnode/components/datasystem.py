@@ -6,6 +6,7 @@ Never by `dscli stop`: it finds its process by a prefix of the command line, and
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from yrnode.components import environment
@@ -27,7 +28,7 @@ _CONFIGURATION = (
     "Missing required",
     "must be greater than",
     "Invalid address",
-    "No such file or directory",
+    "Start failed: [Errno 2]",
 )
 # its log would grow by 13 MB/s while etcd is away; MB a file, and how many
 _LOG_BOUNDS = {"max_log_size": "100", "max_log_file_num": "5"}
@@ -110,11 +111,22 @@ def sdk_python(argv: tuple[str, ...]) -> str:
             first, second = f.readline(4096), f.readline(4096)
     except OSError:
         return "python3"
-    words = first[2:].split() if first.startswith(b"#!") else []
-    if words and os.path.basename(words[0]) == b"sh":
-        # a long path does not fit into a first line: #!/bin/sh, then '''exec' "/long/python" "$0" "$@"
-        words = second.replace(b"'", b" ").replace(b'"', b" ").split()[1:2]
-    return os.fsdecode(words[0]) if words else "python3"
+    words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
+    match os.path.basename(words[0]) if words else "":
+        case "env":
+            # #!/usr/bin/env -S NAME=VALUE python3 -u
+            words = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
+        case "sh":
+            # what is long or has blanks does not fit into a first line: #!/bin/sh, then '''exec' "/a b/python" …
+            words = _shell_words(os.fsdecode(second))[1:]
+    return words[0] if words else "python3"
+
+
+def _shell_words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
 
 
 def socket_dir(spec: ComponentSpec) -> Path:
@@ -124,11 +136,13 @@ def socket_dir(spec: ComponentSpec) -> Path:
 def read_death(how: Exit, ready: bool, lines: list[str], logs: Path) -> Cause:
     """The cause of an exit that nobody asked for. `lines`: dscli's output; `logs`: the worker's own log directory."""
     if not ready:
-        words = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
-        told = next((x for x in words if any(k in x for k in _CONFIGURATION)), "")
-        failed = next((x for x in reversed(words) if "rror" in x or "ailed" in x), words[-1] if words else "")
-        reason = Reason.CONFIGURATION if told else Reason.START_FAILED
-        return Cause(reason, f"did not start: {how}", (told or failed)[:300], NAME)
+        told = [x.strip().removeprefix("output: ") for x in lines if x.strip() and not x.startswith("---")]
+        wrong = [x for x in told if any(words in x for words in _CONFIGURATION)]
+        # the worker's own words, then dscli's first: its last one only says that it failed
+        failed = [x for x in told if " | E | " in x] or [x for x in told if "FAILED" in x or "rror" in x] or told[-1:]
+        reason = Reason.CONFIGURATION if wrong else Reason.START_FAILED
+        evidence = (wrong or failed or [""])[0].rpartition(" |  ")[2].strip()
+        return Cause(reason, f"did not start: {how}", evidence[:300], NAME)
     for phrase in ("need kill local worker", "ready for passive scaling down"):
         line = _last_line(logs, phrase)
         if line:

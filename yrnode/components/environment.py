@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -60,8 +61,9 @@ def sourced(scripts: Sequence[Path], before: Mapping[str, str]) -> dict[str, str
     """The variables as they are after bash has sourced the scripts in order. UsageError when one fails."""
     if not scripts:
         return dict(before)
-    lines = [f'. "${i}" 1>&2 || exit 1' for i in range(1, len(scripts) + 1)]
-    argv = ["bash", "-c", "\n".join([*lines, "env -0"]), "yrnode", *map(str, scripts)]
+    # no arguments of ours: a script that looks at "$@" must not find any
+    lines = [f". {shlex.quote(str(script))} 1>&2 || exit 1" for script in scripts]
+    argv = ["bash", "-c", "\n".join([*lines, "env -0"])]
     try:
         done = subprocess.run(
             argv,
@@ -73,7 +75,8 @@ def sourced(scripts: Sequence[Path], before: Mapping[str, str]) -> dict[str, str
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise UsageError(f"env_from: cannot source {', '.join(map(str, scripts))}: {e}") from None
-    if done.returncode != 0:
+    if done.returncode != 0 or not done.stdout:
+        # without output a script has called exit: what it set is lost
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
         raise UsageError(f"env_from: {', '.join(map(str, scripts))} failed: {words[0]}; mend or remove it")
     pairs = (field.partition(b"=") for field in done.stdout.split(b"\0") if field)

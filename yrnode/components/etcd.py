@@ -41,6 +41,8 @@ def spec(host: Host) -> ComponentSpec:
         "auto-compaction-mode": "periodic",
         "auto-compaction-retention": "1h",
         "quota-backend-bytes": str(QUOTA_BYTES),
+        # 3.4 would else write lines that nobody can tell apart
+        "logger": "zap",
     }
     if etcd.tls:
         for side in ("", "peer-"):
@@ -88,7 +90,8 @@ def _entry(line: str) -> tuple[str, str]:
     try:
         entry = json.loads(line)
     except ValueError:
-        return ("fatal", line.strip()) if any(words in line for words in _CONFIGURATION) else ("", "")
+        plain = line.startswith(("panic: ", "fatal error: ")) or any(words in line for words in _CONFIGURATION)
+        return ("fatal", line.strip()[:300]) if plain else ("", "")
     if not isinstance(entry, dict):
         return "", ""
     text = str(entry.get("msg", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from yrnode.components import datasystem, environment, etcd, router, vllm
+from yrnode.components import checks, datasystem, environment, etcd, router, vllm
 from yrnode.components.host import Host
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_nodes
@@ -23,6 +23,7 @@ def host_of(cluster: Cluster, node: str, caller: Mapping[str, str]) -> Host:
 def specs(host: Host) -> list[ComponentSpec]:
     """In order of start. UsageError for what this version cannot run."""
     cluster = host.cluster
+    checks.refuse_unknown(cluster)
     found = [etcd.spec(host)] if host.node in etcd_nodes(cluster) else []
     found.append(datasystem.spec(host))
     found += vllm.specs(host)

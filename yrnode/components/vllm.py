@@ -42,9 +42,10 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         raise UsageError(f"groups.{server.group}.kv_connector: mooncake is not supported by this version")
     name = server.name
     bin_argv = environment.find_program(cluster.bin.vllm, host.engine_env)
-    args = node_args(group, host.node)
-    derived = _derived(host, server, group)
-    words = [*bin_argv, "serve", group.model, *args_list({**derived, **args})]
+    args = {**_derived(host, server, group), **node_args(group, host.node)}
+    words = [*bin_argv, "serve", group.model, *args_list(args)]
+    # false drops a flag: nothing follows from it
+    args = {flag: value for flag, value in args.items() if value is not False}
     directory, run_dir = host.dir(name), host.run_dir(name)
     files: dict[Path, str] = {}
     env = {
@@ -80,14 +81,22 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         rank=server.number,
         unset=group.unset,
         start_timeout_s=group.start_timeout,
-        stop_grace_s=_shutdown_timeout(derived, args) + 10.0,
+        stop_grace_s=_shutdown_timeout(args) + 10.0,
         checks=tuned(cluster, "rank", _checks(url, group, args, env)),
-        ports=(PortNeed(host.address, server.port or 0, f"groups.{server.group}.port"),),
+        ports=_ports(host, server, group, args),
         dirs=(run_dir,),
         stale=(run_dir,),
         files=files,
         url=url,
     )
+
+
+def _ports(host: Host, server: Server, group: Group, args: Mapping[str, Any]) -> tuple[PortNeed, ...]:
+    http = PortNeed(str(args.get("host", host.address)), server.port or 0, f"groups.{server.group}.port")
+    if group.rpc_port is None or server.number or data_parallel_size(group) == 1:
+        return (http,)
+    # rank 0 listens on it while the group starts
+    return http, PortNeed(host.address, group.rpc_port, f"groups.{server.group}.rpc_port")
 
 
 def _derived(host: Host, server: Server, group: Group) -> dict[str, Any]:
@@ -155,9 +164,9 @@ def api_key(args: Mapping[str, Any], env: Mapping[str, str]) -> str:
     return str(keys[0]) if isinstance(keys, tuple) else str(keys)
 
 
-def _shutdown_timeout(derived: Mapping[str, Any], args: Mapping[str, Any]) -> float:
+def _shutdown_timeout(args: Mapping[str, Any]) -> float:
     try:
-        return float(str({**derived, **args}["shutdown-timeout"]))
+        return float(str(args.get("shutdown-timeout", 0)))
     except ValueError:
         return float(SHUTDOWN_TIMEOUT_S)
 

@@ -10,17 +10,18 @@ from yrnode.model.errors import UsageError
 
 def problems(host: Host) -> list[str]:
     bin_, router = host.cluster.bin, host.cluster.router
-    needed = {"dscli": bin_.dscli}
+    needed = [("bin.dscli", bin_.dscli, host.caller)]
     if host.node in etcd_nodes(host.cluster):
-        needed["etcd"] = bin_.etcd
+        needed.append(("bin.etcd", bin_.etcd, host.caller))
+    # what env_from puts into PATH counts for these, as when they are started
     if node_servers(host.cluster, host.node):
-        needed["vllm"] = bin_.vllm
+        needed.append(("bin.vllm", bin_.vllm, host.engine_env))
     if router is not None and router.node == host.node and router.argv is not None:
-        needed["router"] = router.argv
+        needed.append(("router.argv", router.argv, host.engine_env))
     found = []
-    for name, argv in needed.items():
+    for key, argv, env in needed:
         try:
-            program(argv, host.caller.get("PATH"))
+            program(argv, env.get("PATH"))
         except UsageError as e:
-            found.append(f"{'router.argv' if name == 'router' else f'bin.{name}'}: {e}")
+            found.append(f"{key}: {e}")
     return found
