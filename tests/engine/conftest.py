@@ -22,16 +22,7 @@ from pathlib import Path
 import pytest
 
 PR_SET_CHILD_SUBREAPER = 36
-COMMON = [
-    "--max-model-len",
-    "512",
-    "--max-num-seqs",
-    "4",
-    "--max-num-batched-tokens",
-    "512",
-    "--served-model-name",
-    "tiny",
-]
+COMMON = shlex.split("--max-model-len 2048 --max-num-seqs 4 --max-num-batched-tokens 512 --served-model-name tiny")
 LAB = os.environ.get("YRNODE_VLLM_LAB", "")
 
 
@@ -184,6 +175,13 @@ class Server:
         status, answer = self.complete(unique())
         return status == 200 and answer["usage"]["completion_tokens"] == 1
 
+    def fails(self):
+        """Whether a completion is refused, or answered with 500."""
+        try:
+            return self.complete(unique())[0] == 500
+        except (OSError, http.client.HTTPException):
+            return True
+
     def hangs(self, seconds=0.5):
         """Whether a completion gets no answer in `seconds`."""
         try:
@@ -194,7 +192,7 @@ class Server:
 
     def in_flight(self, **body):
         """A long completion that the server counts, in the background."""
-        body = {"max_tokens": 400, "ignore_eos": True, **body}
+        body = {"max_tokens": self.lab.long, "ignore_eos": True, **body}
         call = Background(lambda: self.complete(unique(), timeout=60, **body))
         wait_for(lambda: call.done() or self.load() == 1, 10, "a load of 1")
         assert not call.done(), call.result()
@@ -247,6 +245,7 @@ class Lab:
         self.real = kind == "vllm"
         self.patience = 300 if self.real else 15  # seconds to ready
         self.grace = 30 if self.real else 5  # seconds for an end
+        self.long = 1800 if self.real else 300  # tokens of a request that takes a while
         self.servers = []
 
     def command(self, model):
@@ -258,7 +257,7 @@ class Lab:
         dump = subprocess.run(["bash", "-c", script], env=plain, capture_output=True, check=True).stdout
         env = dict(item.split("=", 1) for item in dump.decode().split("\0") if "=" in item)
         dense = f"{env['MODELS']}/tiny-{'moe' if model == 'moe' else 'dense'}" if model in ("dense", "moe") else model
-        return [f"{LAB}/venv/bin/vllm", "serve", dense, *env["COMMON"].split()], env
+        return [f"{LAB}/venv/bin/vllm", "serve", dense, *env["COMMON"].split(), *COMMON], env
 
     def start(self, *flags, env=None, unset=(), model="dense", cwd=None, port=None, host="127.0.0.1", knobs=()):
         """Start an engine; `knobs` are flags for the stand-in alone."""

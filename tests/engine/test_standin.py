@@ -151,6 +151,14 @@ def test_after_a_lost_term_the_start_goes_on(lab, tools):
     assert server.gone(5) == 0
 
 
+def test_a_killed_session_leaves_semaphores_too(lab):
+    server = lab.start(*FAST).ready()
+    os.killpg(server.pid, signal.SIGKILL)
+    server.gone(5)
+    assert server.leftovers() == server.shm
+    assert sorted({path[9:13] for path in server.shm}) == ["psm_", "sem."]
+
+
 def test_a_busy_loop_does_not_stop_an_end(lab):
     server = lab.start(*FAST).ready()
     os.kill(server.engine(), signal.SIGUSR2)

@@ -66,7 +66,7 @@ def test_the_plain_endpoints(rank):
     assert rank.get("/ping")[0] == 200
     assert json.loads(rank.get("/version")[1])["version"].startswith("0.32.0")
     (model,) = json.loads(rank.get("/v1/models")[1])["data"]
-    assert (model["id"], model["max_model_len"], model["object"]) == ("tiny", 512, "model")
+    assert (model["id"], model["max_model_len"], model["object"]) == ("tiny", 2048, "model")
     assert json.loads(rank.get("/load")[1]) == {"server_load": 0}
     assert rank.get("/pause")[0] in (404, 405)
     assert rank.get("/nothing")[0] == 404
@@ -112,7 +112,7 @@ def test_a_streamed_completion(rank, chat):
 def test_an_unknown_model_and_a_prompt_too_long(rank):
     status, answer = rank.complete(model="another")
     assert (status, answer["error"]["type"]) == (404, "NotFoundError")
-    assert rank.complete([7] * 600)[0] == 400
+    assert rank.complete([7] * 2100)[0] == 400
 
 
 def test_token_counters_and_gauges(rank, tools):
@@ -161,7 +161,7 @@ def test_load_counts_what_is_in_flight(rank, tools):
 def test_a_client_that_goes_away_is_no_load(rank, tools):
     done = rank.metric("vllm:request_success_total", finished_reason="abort")
     with pytest.raises(TimeoutError):
-        rank.complete(tools.unique(), timeout=0.3, max_tokens=490, ignore_eos=True)
+        rank.complete(tools.unique(), timeout=0.3, max_tokens=2000, ignore_eos=True)
     tools.wait_for(lambda: rank.load() == 0, 5)
     tools.wait_for(lambda: rank.metric("vllm:num_requests_running") == 0, 5)
     assert rank.metric("vllm:request_success_total", finished_reason="abort") >= done
@@ -243,7 +243,7 @@ def test_term_cuts_what_is_in_flight(lab, tools):
     except (OSError, http.client.HTTPException):
         pass  # no answer at all
     else:
-        assert status == 500 or answer["usage"]["completion_tokens"] < 400
+        assert status == 500 or answer["usage"]["completion_tokens"] < lab.long
     assert server.shm
     assert not server.leftovers()
 
@@ -268,7 +268,7 @@ def test_with_a_shutdown_timeout_it_drains_with_the_port_up(lab, tools):
     tools.wait_for(refused, 5, "an answer 500 to a new request")
     assert server.get("/health")[0] == 200
     status, answer = call.result(60)
-    assert (status, answer["usage"]["completion_tokens"]) == (200, 400)
+    assert (status, answer["usage"]["completion_tokens"]) == (200, lab.long)
     assert server.gone(lab.grace) == 0
     assert not server.leftovers()
 
@@ -297,12 +297,12 @@ def test_killed_while_loading_its_engine_takes_it_down_with_code_1(lab, tools):
     assert server.gone(lab.grace) == 1
 
 
-def test_without_spt_noenv_the_children_lose_their_mark(lab):
-    server = lab.start(unset=["SPT_NOENV"], env={"MARK": "here"}).ready()
-    marked = {pid: b"MARK=here" in Path(f"/proc/{pid}/environ").read_bytes() for pid in server.members()}
-    assert marked[server.pid]
-    assert not marked[server.engine()]
-    assert not marked[server.worker()]
+def test_without_spt_noenv_the_children_lose_at_least_the_beginning_of_their_environment(lab):
+    server = lab.start(unset=["SPT_NOENV"]).ready()
+    first = {pid: Path(f"/proc/{pid}/environ").read_bytes()[:32] for pid in server.members()}
+    assert b"=" in first[server.pid]
+    assert not first[server.engine()].strip(b"\0")
+    assert not first[server.worker()].strip(b"\0")
 
 
 def test_killed_alone_it_leaves_orphans_and_killed_with_them_leftovers(lab):
@@ -318,7 +318,6 @@ def test_killed_alone_it_leaves_orphans_and_killed_with_them_leftovers(lab):
     os.killpg(server.pid, signal.SIGKILL)
     server.gone(lab.grace)
     assert any("psm_" in path for path in server.leftovers())
-    assert any("sem.mp-" in path for path in server.leftovers())
 
 
 @pytest.mark.parametrize("title", ["VLLM::EngineCor", "VLLM::Worker"])
@@ -363,7 +362,6 @@ def test_a_dead_peer_is_seen_by_the_first_request(lab, tools, victim):
     for r in ranks:
         r.ready()
     survivor = ranks[1 - victim]
-    assert survivor.serves()
     os.killpg(ranks[victim].pid, signal.SIGKILL)
     ranks[victim].gone(lab.grace)
     time.sleep(1)  # a stay is what is to be shown
@@ -391,7 +389,7 @@ def test_an_orphan_can_keep_its_group_alive(lab):
     ranks[0].proc.wait(5)
     assert ranks[1].serves()
     os.kill(ranks[0].engine(), signal.SIGKILL)
-    assert ranks[1].complete("x")[0] == 500
+    assert ranks[1].fails()
     assert ranks[1].gone(lab.grace) == 0
 
 
@@ -406,6 +404,7 @@ def test_a_headless_engine_outlives_its_head(lab, tools):
     calls = [tools.Background(head.serves) for _ in range(4)]
     assert all(call.result() for call in calls)
     tools.wait_for(lambda: head.metric("vllm:generation_tokens_total", engine="1") > 0, 5)
+    time.sleep(1)  # ranks step on for a while after the last request, which does not show outside
     head.proc.terminate()
     assert head.gone(lab.grace) == 0
     time.sleep(1)  # a stay is what is to be shown

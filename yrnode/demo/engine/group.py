@@ -13,6 +13,7 @@ from yrnode.demo.engine.flags import Options
 from yrnode.demo.engine.link import Link, Message
 from yrnode.demo.engine.titles import log
 
+RUN_ON = 32  # ranks agree that all work is done only in every so many steps; till then a death is seen at once
 HELLO_PATIENCE = 5.0  # seconds for a caller to say who it is
 
 
@@ -27,6 +28,7 @@ class Group:
         self.links, self.hub = links, hub
         self.timeout = options.collective_timeout
         self.in_wave = False
+        self._steps = 0
 
     def start(self) -> None:
         """All ranks have loaded: ready is a barrier. GroupError when a peer did not live so long."""
@@ -58,10 +60,15 @@ class Group:
                 link.send({"op": "wake"})
 
     def barrier(self, busy: bool) -> None:
-        """End of a step on all ranks. Leaves the wave when no rank is busy. GroupError when a peer is gone."""
+        """End of a step on all ranks. Leaves the wave some steps after no rank is busy.
+
+        GroupError when a peer is gone.
+        """
         if self.hub:
             for link in self.links:
                 busy = bool(self._expect(link, "step")["busy"]) or busy
+            self._steps += 1
+            busy = busy or self._steps % RUN_ON != 0
             self._broadcast({"op": "over", "busy": busy})
         else:
             self.links[0].send({"op": "step", "busy": busy})

@@ -22,7 +22,8 @@ def set_comm(name: str) -> None:
 def set_title(title: str) -> None:
     """Take `title` as comm and as the whole command line, as setproctitle does.
 
-    Like setproctitle, it wipes /proc/PID/environ unless SPT_NOENV is set. The command line's memory is
+    Like setproctitle, it wipes /proc/PID/environ unless SPT_NOENV is set: here all of it, where setproctitle
+    1.3.8 wipes what comes first and may leave the rest. The command line's memory is
     shared copy-on-write with the parent, so the parent keeps its own.
     """
     set_comm(title)
