@@ -73,7 +73,8 @@ def command(pid: int) -> str:
     """The command line for people, shortened to 200 characters."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
-            return f.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:200]
+            # one line, whatever program somebody passes as a word
+            return " ".join(f.read().replace(b"\0", b" ").decode("utf-8", "replace").split())[:200]
     except OSError:
         return ""
 
