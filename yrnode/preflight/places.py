@@ -13,6 +13,7 @@ LEAST_BYTES = 64 * 1024**2
 LEAST_INODES = 256
 LONGEST_SOCKET = 107
 _SOCKET = "yrnode.sock"
+_ENGINE_SOCKET = len("/00000000-0000-0000-0000-000000000000")
 
 
 def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
@@ -26,6 +27,13 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
     if len(socket) > LONGEST_SOCKET:
         found.append(f"run_dir {places.run_dir}: too long for a socket ({len(socket)} bytes); use a shorter path")
     for spec in specs:
+        if spec.kind == "rank":
+            longest = max(len(os.fsencode(d)) for d in spec.dirs) + _ENGINE_SOCKET
+            if longest > LONGEST_SOCKET:
+                found.append(
+                    f"run_dir {places.run_dir}: too long: sockets of {spec.name} would have {longest} bytes, "
+                    f"{LONGEST_SOCKET} are allowed; use a shorter path"
+                )
         if spec.kind == "worker":
             directory = os.fsencode(datasystem.socket_dir(spec))
             if len(directory) > datasystem.LONGEST_SOCKET_DIR:
@@ -44,13 +52,14 @@ def _unusable(path: Path) -> str:
             here = here.parent
         if not here.is_dir():
             return f"{here} is a file; remove it or use another path"
+        room = os.statvfs(here)
+        # first: nobody may write there, and an owner would change nothing
+        if room.f_flag & os.ST_RDONLY:
+            return f"{here} is on a read-only file system; use another path"
         if not os.access(here, os.W_OK | os.X_OK):
             return f"no permission to write in {here}; run as its owner, change its owner, or use another path"
-        room = os.statvfs(here)
     except OSError as e:
         return f"{e.strerror}; use another path"
-    if room.f_flag & os.ST_RDONLY:
-        return f"{here} is on a read-only file system; use another path"
     if room.f_bavail * room.f_frsize < LEAST_BYTES:
         free = room.f_bavail * room.f_frsize / 1024**2
         return f"disk full: {free:.0f} MB free, {LEAST_BYTES / 1024**2:.0f} MB needed; make room or use another path"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 from yrnode.components.host import Host
 from yrnode.model.spec import ComponentSpec, PortNeed
 from yrnode.process import table
@@ -14,12 +17,18 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
         for need in spec.ports:
             taken = ports.why_taken(need.host, need.port)
             if taken and not _ours(host, need):
-                found.append(
-                    f"port {need.host}:{need.port} ({need.purpose}) is {taken}; end it, or change {need.purpose}"
-                    if taken.startswith("in use")
-                    else f"port {need.host}:{need.port} ({need.purpose}): {taken}; change {need.purpose}"
-                )
-    return found
+                where = f"port {need.host}:{need.port} ({need.purpose})"
+                if taken.startswith("in use"):
+                    found.append(f"{where} is {taken}; end it, or change {need.purpose}")
+                elif taken == os.strerror(errno.EADDRNOTAVAIL):
+                    key = f"nodes.{host.node}.address"
+                    found.append(
+                        f"{key}: this host has no address {need.host}; correct it, or name the node with --node"
+                    )
+                else:
+                    found.append(f"{where}: {taken}; change {need.purpose}")
+    # an address is missing once, not at each of its ports
+    return list(dict.fromkeys(found))
 
 
 def _ours(host: Host, need: PortNeed) -> bool:
