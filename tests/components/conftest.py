@@ -15,6 +15,19 @@ from yrnode.model.spec import ComponentSpec
 ROOT = Path(__file__).resolve().parents[2]
 CALLER = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
 
+BASE = """
+cluster: c
+nodes: {n0: {address: 10.0.0.1}}
+groups: {serve: {ranks: {n0: 1}, model: /models/m}}
+"""
+PAIR = """
+cluster: c
+nodes: {n0: {address: 10.0.0.1}, n1: {address: 10.0.0.2}}
+etcd: {nodes: [n1]}
+groups:
+  serve: {ranks: {n0: 1, n1: 2}, model: /models/m, port: 7000, rpc_port: 9500, tensor_parallel: 4}
+"""
+
 HostOf = Callable[..., Host]
 
 

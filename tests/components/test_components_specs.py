@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.components.conftest import CALLER, HostOf, by_name, flags
-from yrnode.components import checks, datasystem, environment, etcd, node, vllm
+from tests.components.conftest import BASE, CALLER, PAIR, HostOf, by_name, flags
+from yrnode.components import checks, datasystem, environment, etcd, node
 from yrnode.components.host import Host
 from yrnode.model.errors import UsageError
 from yrnode.model.spec import PortNeed
 from yrnode.model.state import Plane
 
 BIN = Path(sys.executable).parent
-
-BASE = """
-cluster: c
-nodes: {n0: {address: 10.0.0.1}}
-groups: {serve: {ranks: {n0: 1}, model: /models/m}}
-"""
-PAIR = """
-cluster: c
-nodes: {n0: {address: 10.0.0.1}, n1: {address: 10.0.0.2}}
-etcd: {nodes: [n1]}
-groups:
-  serve: {ranks: {n0: 1, n1: 2}, model: /models/m, port: 7000, rpc_port: 9500, tensor_parallel: 4}
-"""
 
 
 def test_the_demos_components_in_order_of_start(demo: Host) -> None:
@@ -222,159 +208,6 @@ def test_the_interpreter_of_a_list_of_words_and_of_nothing(tmp_path: Path) -> No
     words = ("/opt/ds/bin/python", "-m", "yr.datasystem.cli.command")
     assert datasystem.sdk_python(words) == "/opt/ds/bin/python"
     assert datasystem.sdk_python((str(tmp_path / "none"),)) == "python3"
-
-
-# ranks
-
-
-def test_the_demos_ranks(demo: Host) -> None:
-    spec = by_name(demo)["rank/serve/1"]
-    assert spec.argv[:5] == (str(BIN / "python"), "-m", "yrnode.demo.engine", "serve", "demo")
-    given = flags(spec.argv)
-    transfer = json.loads(given.pop("kv-transfer-config"))
-    assert given == {
-        "host": "127.0.0.1",
-        "port": "26652",
-        "data-parallel-size": "2",
-        "data-parallel-rank": "1",
-        "data-parallel-address": "127.0.0.1",
-        "data-parallel-rpc-port": vllm.RPC_PORT,
-        "tensor-parallel-size": "1",
-        "enable-server-load-tracking": "",
-        "shutdown-timeout": "10",
-        "served-model-name": "demo",
-    }
-    assert transfer == {
-        "kv_connector": "AscendStoreConnector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {"lookup_rpc_port": "1", "backend": "yuanrong"},
-    }
-    assert spec.url == "http://127.0.0.1:26652"
-    run = demo.places.run_dir / "rank-serve-1"
-    assert (spec.dirs, spec.stale) == ((run,), (run,))
-    assert spec.stop_grace_s == 20.0
-    assert spec.env["VLLM_RPC_BASE_PATH"] == str(run)
-    assert spec.env["SPT_NOENV"] == "1"
-    assert spec.env["PYTHONHASHSEED"] == "0"
-    config = Path(spec.env["YR_CONFIG_PATH"])
-    assert json.loads(spec.files[config]) == {"worker_addr": spec.env["DS_WORKER_ADDR"]}
-    assert spec.env["DS_WORKER_ADDR"] == "127.0.0.1:24881"
-    assert spec.env["DATASYSTEM_CLIENT_LOG_DIR"] == str(demo.places.log_dir / "rank-serve-1-datasystem")
-
-
-def test_ranks_of_two_nodes(host_of: HostOf) -> None:
-    first = by_name(host_of(PAIR))
-    second = by_name(host_of(PAIR, "n1"))
-    assert list(first) == ["worker", "rank/serve/0"]
-    assert list(second) == ["etcd", "worker", "rank/serve/1", "rank/serve/2"]
-    given = flags(second["rank/serve/2"].argv)
-    assert (given["host"], given["port"]) == ("0.0.0.0", "7001")
-    assert (given["data-parallel-size"], given["data-parallel-rank"]) == ("3", "2")
-    assert (given["data-parallel-address"], given["data-parallel-rpc-port"]) == ("10.0.0.1", "9500")
-    assert given["tensor-parallel-size"] == "4"
-    assert second["rank/serve/2"].url == "http://10.0.0.2:7001"
-    # all addresses are bound, so a holder of any is in the way; rank 0 listens for the others too
-    assert second["rank/serve/2"].ports == (PortNeed("0.0.0.0", 7001, "groups.serve.port"),)
-    assert first["rank/serve/0"].ports == (
-        PortNeed("0.0.0.0", 7000, "groups.serve.port"),
-        PortNeed("10.0.0.1", 9500, "groups.serve.rpc_port"),
-    )
-
-
-def test_a_rank_alone_has_no_data_parallel_flags_and_no_cache_of_its_own_accord(host_of: HostOf) -> None:
-    spec = by_name(host_of(BASE))["rank/serve/0"]
-    assert not [f for f in flags(spec.argv) if f.startswith("data-parallel") or f == "kv-transfer-config"]
-    assert not {"DS_WORKER_ADDR", "YR_CONFIG_PATH"} & spec.env.keys()
-    assert spec.files == {}
-    target = vllm.target(spec)
-    assert (target.name, target.group, target.model, target.key, target.external) == (
-        *("rank/serve/0", "serve", "/models/m", ""),
-        False,
-    )
-
-
-RANK = """
-cluster: c
-nodes: {{n0: {{address: 10.0.0.1}}}}
-groups:
-  serve:
-    ranks: {{n0: 1}}
-    model: /models/m
-    args: {args}
-    env: {env}
-"""
-
-
-@pytest.mark.parametrize(
-    ("args", "env", "url", "model", "key"),
-    [
-        ("{}", "{}", "http://10.0.0.1:6600", "/models/m", ""),
-        ("{served-model-name: [a, b]}", "{}", "http://10.0.0.1:6600", "a", ""),
-        ("{served_model_name: a}", "{}", "http://10.0.0.1:6600", "a", ""),
-        ("{served-model-name: false}", "{}", "http://10.0.0.1:6600", "/models/m", ""),
-        ("{api-key: k1}", "{VLLM_API_KEY: k2}", "http://10.0.0.1:6600", "/models/m", "k1"),
-        ("{api-key: [k1, k3]}", "{}", "http://10.0.0.1:6600", "/models/m", "k1"),
-        ("{}", "{VLLM_API_KEY: k2}", "http://10.0.0.1:6600", "/models/m", "k2"),
-        ("{api-key: false}", "{}", "http://10.0.0.1:6600", "/models/m", ""),
-        ("{root-path: /v}", "{}", "http://10.0.0.1:6600/v", "/models/m", ""),
-        ("{root-path: false}", "{}", "http://10.0.0.1:6600", "/models/m", ""),
-        ("{ssl-certfile: /c, ssl-keyfile: /k}", "{}", "https://10.0.0.1:6600", "/models/m", ""),
-        ("{ssl-certfile: false}", "{}", "http://10.0.0.1:6600", "/models/m", ""),
-    ],
-)
-def test_a_probe_asks_as_the_rank_was_told_to_listen(
-    host_of: HostOf, args: str, env: str, url: str, model: str, key: str
-) -> None:
-    spec = by_name(host_of(RANK.format(args=args, env=env)))["rank/serve/0"]
-    params = {c.name: c.params for c in spec.checks}
-    assert spec.url == url
-    assert params["health"] == {"url": f"{url}/health"}
-    assert params["canary"] == {"url": url, "model": model, "key": key}
-    target = vllm.target(spec)
-    assert (target.url, target.model, target.key) == (url, model, key)
-
-
-@pytest.mark.parametrize(
-    ("args", "grace"),
-    [
-        ("{}", 20.0),
-        ("{shutdown-timeout: 60}", 70.0),
-        ("{shutdown-timeout: false}", 10.0),
-        ("{shutdown-timeout: x}", 20.0),
-    ],
-)
-def test_the_grace_covers_the_drain(host_of: HostOf, args: str, grace: float) -> None:
-    assert by_name(host_of(RANK.format(args=args, env="{}")))["rank/serve/0"].stop_grace_s == grace
-
-
-def test_what_a_user_writes_wins_and_false_drops_a_flag(host_of: HostOf) -> None:
-    args = "{host: 10.0.0.1, enable-server-load-tracking: false, max-model-len: 4096, enforce-eager: true}"
-    spec = by_name(host_of(RANK.format(args=args, env="{PYTHONHASHSEED: 7}")))["rank/serve/0"]
-    given = flags(spec.argv)
-    assert (given["host"], given["max-model-len"], given["enforce-eager"]) == ("10.0.0.1", "4096", "")
-    assert "enable-server-load-tracking" not in given
-    assert spec.argv.count("--host") == 1
-    assert spec.env["PYTHONHASHSEED"] == "7"
-    assert spec.ports[0].host == "10.0.0.1"
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("mode: headless", "groups.serve.mode: headless is not supported by this version; use external"),
-        (
-            "peer: other, role: producer, kv_connector: {mooncake: {}}",
-            "groups.serve.kv_connector: mooncake is not supported by this version",
-        ),
-    ],
-)
-def test_what_this_version_cannot_run_is_said(host_of: HostOf, more: str, words: str) -> None:
-    text = BASE.replace("model: /models/m}", f"model: /models/m, {more}}}").replace(
-        "groups: {", "groups: {other: {ranks: {n0: 1}, model: m, role: consumer, port: 7000, devices: {n0: [5]}}, "
-    )
-    with pytest.raises(UsageError) as e:
-        node.specs(host_of(text))
-    assert str(e.value) == words
 
 
 # the router
