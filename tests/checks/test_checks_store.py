@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.checks.conftest import TARGET, tools
+from tests.process.lab import until
 from tests.support.etcd import Etcd, start_etcd
 from yrnode.checks.etcd import EtcdReadCheck, EtcdWriteCheck
 from yrnode.checks.ring import STEADY_S, RingCheck, WorkerKeyCheck
@@ -65,6 +66,10 @@ async def test_a_frozen_etcd_has_failed_in_time(etcd: Etcd, store: EtcdGateway) 
     assert (await read(store)).verdict is Verdict.OK
     etcd.freeze()
     try:
+        assert etcd.process is not None
+        threads = Path(f"/proc/{etcd.process.pid}/task")
+        # a signal takes its time to reach them all
+        await until(lambda: all(" T " in (t / "stat").read_text() for t in threads.iterdir()))
         began = time.monotonic()
         for probe in (read, write):
             result = await asyncio.wait_for(probe(store), 5)

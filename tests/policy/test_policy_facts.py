@@ -38,9 +38,7 @@ def test_a_fault_is_remembered_with_the_life_that_it_ended() -> None:
     assert moved(Move.STOP, Move.WAIT, state=State.READY).deadline == 7.0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="World.apply(STOP) keeps `gone` of the life before: at rest with its task busy"
-)
+@pytest.mark.xfail(strict=True, reason="World.apply(STOP) keeps `gone` of the life before: its task is busy")
 def test_a_stop_is_not_done_because_an_earlier_one_was() -> None:
     assert not moved(Move.CLEAN, Move.STOP, gone=True).gone
 

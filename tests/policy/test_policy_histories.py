@@ -292,7 +292,7 @@ class Node(RuleBasedStateMachine):
 
 
 Node.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

@@ -86,13 +86,13 @@ def test_a_zombie_is_not_alive() -> None:
 
 
 async def test_a_command_line_is_one_line_and_not_long() -> None:
-    child = subprocess.Popen(["/bin/sleep", "60\n", *["0"] * 500])
+    child = subprocess.Popen(["/bin/sh", "-c", "read x\n\n#", *["0"] * 500], stdin=subprocess.PIPE)
     try:
-        await until(lambda: table.command(child.pid).startswith("/bin/sleep 60 0 0"))
+        await until(lambda: table.command(child.pid).startswith("/bin/sh -c read x # 0 0"))
         assert len(table.command(child.pid)) == 200
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
 
 
 def test_the_boot_id_stays() -> None:
