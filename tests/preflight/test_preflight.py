@@ -25,13 +25,23 @@ from yrnode.preflight.host import problems
 CALLER = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
+PURPOSES = {
+    "client": "etcd.client_port",
+    "peer": "etcd.peer_port",
+    "worker": "datasystem.port",
+    "rank": "groups.serve.port",
+}
+
 
 class Place:
     """A cluster file in a directory of its own, and what preflight says about this host."""
 
     def __init__(self, where: Path) -> None:
         self.dir = where
-        self.ports = {name: free_port() for name in ("client", "peer", "worker", "rank")}
+        found: set[int] = set()
+        while len(found) < len(PURPOSES):
+            found.add(free_port())
+        self.ports = dict(zip(PURPOSES, found, strict=True))
         self.text = f"""
 cluster: c
 nodes: {{n0: {{address: 127.0.0.1}}}}
@@ -86,13 +96,6 @@ def test_nothing_stands_in_the_way(place: Place) -> None:
 
 
 # ports
-
-PURPOSES = {
-    "client": "etcd.client_port",
-    "peer": "etcd.peer_port",
-    "worker": "datasystem.port",
-    "rank": "groups.serve.port",
-}
 
 
 @pytest.mark.parametrize("name", PURPOSES)
