@@ -41,7 +41,7 @@ def decide(c: ComponentView, *others: ComponentView, **facts: Any) -> tuple[Move
 SINGLE: list[tuple[State, dict[str, Any], tuple[Move, Reason] | None]] = [
     (S.STOPPED, {}, (M.CLEAN, R.START)),
     (S.STOPPED, {"restart": AGAIN}, (M.CLEAN, R.OPERATOR)),
-    (S.STOPPED, {"leaving": AGAIN}, (M.CLEAN, R.OPERATOR)),
+    (S.STOPPED, {"leaving": DEATH}, (M.CLEAN, R.EXITED)),
     (S.STOPPED, {"wanted": False}, None),
     (S.CLEANING, {}, None),
     (S.CLEANING, {"cleaned": True}, (M.START, R.START)),
@@ -267,7 +267,5 @@ def test_delays_and_causes_of_a_restart() -> None:
     assert action.cause.text == "exited: killed by SIGKILL; restart 2 of 5, in 1.0 s"
 
 
-def test_evidence_for_people() -> None:
-    assert component.failing_evidence(view("worker")) == ""
-    assert component.failing_evidence(view("worker", checks={"observes": FAILING})) == "observes: HTTP 503"
+def test_what_is_not_wanted_waits_for_nothing() -> None:
     assert component.waits_for(view("worker", S.STOPPED, wanted=False), snapshot(view("etcd", S.FAILED))) == []
