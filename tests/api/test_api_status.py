@@ -139,7 +139,7 @@ def test_a_node_with_nothing_wanted_serves_nothing():
     groups = {n: replace(g, wanted=False) for n, g in s.groups.items()}
     found = told(replace(s, components=stopped, groups=groups))
     assert found["ready"] is False
-    assert found["reasons"] == ["no component is wanted: all are stopped by an operator"]
+    assert found["reasons"] == ["no group is wanted: an operator has stopped what serves"]
     assert found["groups"]["serve"]["phases"] == {"n0": "held"}
     assert found["groups"]["serve"]["waiting_for"] == ["an operator"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 
@@ -30,17 +32,42 @@ def test_a_stop_during_the_start_leaves_nothing(component: str) -> None:
         assert node.left() == []
 
 
-def test_what_a_dead_daemon_left_is_ended_before_a_new_start() -> None:
+def test_what_a_dead_daemon_left_is_adopted_and_what_died_meanwhile_is_an_ordinary_death() -> None:
     with yrnode(cluster_text()) as node:
         node.wait_ready()
-        before = set(node.pids().values())
+        before = node.pids()
         node.kill()
-        assert node.left()
         node.start()
-        node.wait_ready()
-        assert not before & set(node.pids().values())
+        node.wait("adopted", lambda: node.status()["ready"], 5)
+        assert node.pids() == before
+        assert node.status()["groups"]["serve"]["generation"] == 1
+        # SIGUSR1: the daemon ends and leaves everything running
+        node.process.send_signal(signal.SIGUSR1)
+        assert node.process.wait(10) == 0
+        os.kill(before["rank/serve/1"], signal.SIGKILL)
+        (node.dir / "run/etcd.json").write_text("")
+        (node.dir / "run/worker.json").unlink()
+        node.start()
+        node.wait("generation 2", lambda: (s := node.status())["ready"] and s["groups"]["serve"]["generation"] == 2)
+        after = node.pids()
+        assert (after["etcd"], after["worker"]) == (before["etcd"], before["worker"])
+        assert (node.dir / "run/etcd.json.unreadable-1").exists()
         assert node.stop() == 0
         assert node.left() == []
+
+
+def test_what_an_operator_stopped_stays_stopped_over_a_new_daemon() -> None:
+    with yrnode(cluster_text(ranks=1)) as node:
+        node.wait("etcd", lambda: node.component("etcd").get("state") == "ready")
+        assert node.cli("stop", "serve", "--yes").returncode == 0
+        node.wait("worker", lambda: node.component("worker").get("state") == "ready")
+        node.kill()
+        node.start()
+        node.wait("worker adopted", lambda: node.component("worker").get("state") == "ready")
+        assert node.component("rank/serve/0")["state"] == "stopped"
+        assert not node.component("rank/serve/0")["wanted"]
+        assert node.cli("start", "serve", "--yes").returncode == 0
+        node.wait_ready()
 
 
 def test_a_bad_vllm_flag_fails_the_group_at_once_with_its_line() -> None:

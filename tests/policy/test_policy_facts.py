@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.policy.build import spec
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
@@ -38,17 +36,14 @@ def test_a_fault_is_remembered_with_the_life_that_it_ended() -> None:
     assert moved(Move.STOP, Move.WAIT, state=State.READY).deadline == 7.0
 
 
-@pytest.mark.xfail(strict=True, reason="World.apply(STOP) keeps `gone` of the life before: its task is busy")
 def test_a_stop_is_not_done_because_an_earlier_one_was() -> None:
     assert not moved(Move.CLEAN, Move.STOP, gone=True).gone
 
 
-@pytest.mark.xfail(strict=True, reason="World.apply(CLEAN) keeps `restart`: what is in the way makes it try for ever")
 def test_a_restart_that_is_carried_out_is_asked_for_no_more() -> None:
     assert moved(Move.CLEAN, Move.GIVE_UP, state=State.FAILED, restart=ASKED).restart is None
 
 
-@pytest.mark.xfail(strict=True, reason="World.apply(WAIT) keeps pid and instance: status shows a dead process")
 def test_one_that_waits_has_no_process() -> None:
     c = moved(Move.STOP, Move.WAIT, state=State.READY, pid=7, instance="i1")
     assert (c.pid, c.instance) == (None, "")

@@ -200,9 +200,6 @@ class Node(RuleBasedStateMachine):
             for action in actions:
                 self.judge(action, s)
                 self.world.apply(action, self.now)
-                if action.move in (Move.CLEAN, Move.STOP):
-                    # the world leaves both standing: test_policy_facts.py
-                    self.world.update(action.target, gone=False, restart=None)
                 if isinstance(action.move, Move):
                     self.perform(action.move, action.target)
         assert rounds is not None, f"no rest: {actions}"

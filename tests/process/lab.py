@@ -16,9 +16,10 @@ from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Plane
 from yrnode.process import table
 from yrnode.process.exit import Exit
-from yrnode.process.instance import Instance, launch
+from yrnode.process.instance import Instance
+from yrnode.process.launch import Owner, launch
 
-OWNER = "test/n0"
+NAME = "test/n0"
 PATH = {"PATH": os.defpath}
 
 
@@ -54,6 +55,7 @@ class Lab:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.owner = Owner(NAME, home, home / "run")
         self.instances: list[Instance] = []
         self.strangers: list[int] = []
         self.exits: list[Exit] = []
@@ -67,7 +69,7 @@ class Lab:
 
     def start(self, script: str, name: str = "worker", generation: int = 1, **facts: Any) -> Instance:
         spec = self.spec(script, name, **facts)
-        instance = launch(spec, generation, OWNER, self.home, self.exits.append, {})
+        instance = launch(spec, generation, self.owner, self.exits.append, {})
         self.instances.append(instance)
         return instance
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.process.lab import OWNER, Lab, until
+from tests.process.lab import NAME, Lab, until
 from yrnode.process import table
 from yrnode.process.exit import Exit
-from yrnode.process.instance import LaunchError, launch, new_id
+from yrnode.process.launch import LaunchError, launch
 from yrnode.process.tail import BYTES, header, instance_lines
 
 UP = "touch up; exec sleep 60"
@@ -29,8 +29,8 @@ async def test_it_runs_in_a_session_and_a_directory_of_its_own_with_its_mark(lab
     proc = table.read(pid)
     assert proc is not None
     assert (proc.sid, proc.pgid, proc.ppid) == (pid, pid, os.getpid())
-    assert instance.mark == f"{OWNER}/worker/{instance.id}"
-    assert table.marks(pid) == (instance.mark, str(lab.home))
+    assert instance.record.mark == f"{NAME}/worker/{instance.id}"
+    assert table.marks(pid) == (instance.record.mark, str(lab.home))
     assert Path(f"/proc/{pid}/cwd").resolve() == lab.home / "worker"
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert b"YRNODE_GENERATION=4" in environ
@@ -70,7 +70,7 @@ async def test_files_and_directories_are_made_before_it_starts(lab: Lab) -> None
 
 async def test_values_replace_whole_words(lab: Lab) -> None:
     spec = lab.spec("", argv=("/bin/sh", "-c", 'echo "$@"', "sh", "<rpc_port>", "--x=<rpc_port>"))
-    instance = launch(spec, 1, OWNER, lab.home, lab.exits.append, {"<rpc_port>": "20001"})
+    instance = launch(spec, 1, lab.owner, lab.exits.append, {"<rpc_port>": "20001"})
     lab.instances.append(instance)
     await until(lambda: lab.exits)
     assert instance_lines(spec.log, instance.id) == ["20001 --x=<rpc_port>"]
@@ -125,10 +125,6 @@ async def test_a_start_leaves_no_descriptor_behind(lab: Lab) -> None:
     assert fds() == before + 1, "one pidfd"
     await until(lambda: lab.exits)
     assert fds() == before
-
-
-def test_ids_differ() -> None:
-    assert len({new_id() for _ in range(100)}) == 100
 
 
 def test_lines_of_an_instance(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ async def test_the_real_process_is_found_when_the_launcher_has_done_well(lab: La
     real = await real_of(lab)
     await until(lambda: instance.pid)
     assert instance.pid == real
-    assert instance.launch_exit == Exit(code=0)
+    assert instance.launched.exit == Exit(code=0)
     assert lab.exits == []
     assert instance.watched == {real}
     os.kill(real, signal.SIGKILL)

@@ -119,8 +119,8 @@ async def test_a_stranger_with_the_same_command_line_is_not_touched(lab: Lab) ->
         subprocess.Popen(["sleep", "60"], env=env, start_new_session=True)
         for env in (
             PATH,
-            {**other_home, "YRNODE_INSTANCE": instance.mark},
-            {**PATH, "YRNODE_HOME": str(lab.home), "YRNODE_INSTANCE": f"{instance.mark}0"},
+            {**other_home, "YRNODE_INSTANCE": instance.record.mark},
+            {**PATH, "YRNODE_HOME": str(lab.home), "YRNODE_INSTANCE": f"{instance.record.mark}0"},
         )
     ]
     try:
@@ -211,10 +211,10 @@ async def test_shared_memory_that_the_instance_made_is_noted_and_removed_once_no
             assert instance.shm == {str(mine), str(shared)}
             assert await instance.stop(grace_s=5.0) == []
             assert mine.exists(), "it left its memory behind"
-            assert files.remove_shm(instance.shm) == [str(mine)]
+            assert files.remove_shm(instance.shm, instance.record.began) == [str(mine)]
             assert shared.exists(), "this process still maps it"
-        assert files.remove_shm(instance.shm) == [str(shared)]
-        assert files.remove_shm(instance.shm) == []
+        assert files.remove_shm(instance.shm, instance.record.began) == [str(shared)]
+        assert files.remove_shm(instance.shm, instance.record.began) == []
         assert (weights.exists(), (folder / "x").exists()) == (True, True)
     finally:
         (folder / "x").unlink()

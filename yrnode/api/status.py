@@ -12,6 +12,7 @@ from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
 from yrnode.policy import component as policy
+from yrnode.policy import readiness
 
 
 def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> dict[str, Any]:
@@ -38,15 +39,14 @@ def reasons(s: Snapshot) -> list[str]:
     """Why this node is not ready, one line each; empty when every component that it must run is ready."""
     if s.closing:
         return ["yrnode is shutting down"]
-    wanted = [c for c in s.components.values() if policy.wanted(c, s)]
-    if not wanted:
-        return ["no component is wanted: all are stopped by an operator" if s.components else "no component yet"]
     found = []
-    for c in wanted:
-        if c.state is not State.READY or _died(c):
-            line = f"{c.name} is {c.state.value}"
-            told = reason(c, s)
-            found.append(f"{line}: {told}" if told else line)
+    if not readiness.serves(s):
+        stopped = "no group is wanted: an operator has stopped what serves" if s.groups else "no component is wanted"
+        found.append(stopped if s.components else "no component yet")
+    for c in readiness.unready(s):
+        line = f"{c.name} is {c.state.value}"
+        told = reason(c, s)
+        found.append(f"{line}: {told}" if told else line)
     return found
 
 

@@ -54,6 +54,7 @@ async def _serve(cluster: Cluster, supervisor: Supervisor) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.shut_down)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    loop.add_signal_handler(signal.SIGUSR1, supervisor.detach)
     listen = api_of(cluster, supervisor.identity.node)
     run_dir = places(cluster, supervisor.identity.node).run_dir
     run_dir.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ class GroupRecord:
     cause: Cause
     fails: int = 0
     not_before: float = 0.0
+    rpc_port: int | None = None
 
 
 class GroupMove(str, Enum):

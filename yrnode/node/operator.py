@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
 from yrnode.model.group import Stage
+from yrnode.model.snapshot import ComponentView, GroupView
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.node.world import World
 
@@ -28,11 +29,15 @@ def radius(world: World, verb: str, target: str) -> Radius:
     members = {m for g in groups for m in world.groups[g].members} | set(singles)
     touched = [c for c in world.components.values() if c.name in members]
     if verb == "stop":
-        touched = [c for c in touched if c.state in WITH_PROCESS or c.state in (State.CLEANING, State.BACKOFF)]
+        touched = [c for c in touched if c.state in WITH_PROCESS or _wanted(world, c)]
     elif verb == "start":
-        touched = [c for c in touched if c.state not in WITH_PROCESS]
+        touched = [c for c in touched if not _wanted(world, c) or c.state in (State.FAILED, State.HELD)]
     order = sorted(touched, key=lambda c: c.plane.order, reverse=verb != "start")
     return Radius(tuple(groups), tuple(singles), tuple(c.name for c in order))
+
+
+def _wanted(world: World, c: ComponentView) -> bool:
+    return c.wanted if c.spec.group is None else world.groups[c.spec.group].wanted
 
 
 def _resolve(world: World, target: str) -> tuple[list[str], list[str]]:
@@ -61,7 +66,7 @@ def _group(world: World, name: str, verb: str, cause: Cause) -> None:
     group = world.groups[name]
     if verb == "stop":
         world.update_group(name, wanted=False, unwanted=cause, restart=None)
-    elif verb == "restart" or group.record.stage is Stage.FAILED:
+    elif verb == "restart" or not group.wanted or group.record.stage is Stage.FAILED:
         world.update_group(name, wanted=True, unwanted=None, restart=cause)
     else:
         world.update_group(name, wanted=True, unwanted=None)
@@ -71,10 +76,25 @@ def _single(world: World, name: str, verb: str, cause: Cause) -> None:
     view = world.components[name]
     if verb == "stop":
         world.update(name, wanted=False, unwanted=cause, restart=None)
-    elif verb == "restart" or view.state in (State.FAILED, State.HELD):
+    elif verb == "restart" or not view.wanted or view.state in (State.FAILED, State.HELD):
         world.update(name, wanted=True, unwanted=None, restart=cause, history=())
     else:
         world.update(name, wanted=True, unwanted=None)
+
+
+def stopped_by_wish(world: World) -> dict[str, Cause]:
+    """What an operator wants to stay stopped, by group or component."""
+    singles = [c for c in world.components.values() if c.spec.group is None]
+    views: dict[str, GroupView | ComponentView] = {**world.groups, **{c.name: c for c in singles}}
+    return {name: v.unwanted for name, v in views.items() if not v.wanted and v.unwanted is not None}
+
+
+def keep_stopped(world: World, name: str, cause: Cause) -> None:
+    """Put an earlier wish back; a name that the cluster file no longer has is left out."""
+    if name in world.groups:
+        _group(world, name, "stop", cause)
+    elif name in world.components:
+        _single(world, name, "stop", cause)
 
 
 def shut_down(world: World) -> None:

@@ -12,6 +12,10 @@ from yrnode.checks import kinds
 from yrnode.checks.base import Check, Target, Tools
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, unknown
+from yrnode.store.transport import within
+
+LATE_S = 0.5
+"""A timer that fires this late was not served: the probe's time-out then says nothing about what it probed."""
 
 Report = Callable[[str, str, str, Result], None]
 
@@ -34,12 +38,13 @@ class Prober:
         self._report = report
         self._tallies = tallies
         self._pid = pid
+        self._closed = False
         self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
 
     async def _run(self, spec: CheckSpec) -> None:
         check = kinds.make(spec, self._tools)
         try:
-            while True:
+            while not self._closed:
                 passed = self._tallies()[spec.name].passed
                 if self._may_run(spec):
                     result = await self._probe(check, spec)
@@ -63,15 +68,21 @@ class Prober:
         target = Target(self._spec.name, self._instance, self._pid())
         began = time.monotonic()
         try:
-            result = await asyncio.wait_for(check.probe(target), spec.timeout_s)
-        except (TimeoutError, asyncio.TimeoutError):
-            result = fail(f"no answer within {spec.timeout_s:g} s")
+            result = await within(check.probe(target), spec.timeout_s)
+        except asyncio.TimeoutError:
+            late = time.monotonic() - began - spec.timeout_s
+            if late > LATE_S:
+                result = unknown(f"this daemon itself was held up for {late:.1f} s")
+            else:
+                result = fail(f"no answer within {spec.timeout_s:g} s")
         except Exception as e:
             # a fault of the probe says nothing about what it probes
             result = unknown(f"the probe itself failed: {e!r}")
         return replace(result, took_s=time.monotonic() - began)
 
     async def close(self) -> None:
+        """End all probes."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

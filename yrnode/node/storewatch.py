@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
 from yrnode.store.errors import StoreError
 from yrnode.store.interface import Store
+
+log = logging.getLogger("yrnode.node")
 
 PERIOD_S = 1.0
 PERIOD_DOWN_S = 0.2
@@ -34,6 +37,10 @@ class StoreWatch:
                 await self._store.get(self._key)
             except StoreError as e:
                 self._say(False, str(e))
+            except Exception as e:
+                # a fault of ours must not freeze the word that the store answers
+                log.exception("the store's probe failed")
+                self._say(False, f"the probe itself failed: {e!r}")
             else:
                 self._say(True, "")
             await asyncio.sleep(PERIOD_S if self.available else PERIOD_DOWN_S)

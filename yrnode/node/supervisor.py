@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,22 @@ from yrnode.components.node import output_files
 from yrnode.components.vllm import RPC_PORT
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_endpoints, places
+from yrnode.config.ports import node_ports
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
 from yrnode.model.group import GroupMove
 from yrnode.model.identity import Identity
-from yrnode.model.snapshot import Snapshot
+from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move
-from yrnode.node import operator, world
+from yrnode.node import adoption, operator, world
+from yrnode.node.memory import Memory
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.unit import Unit
+from yrnode.policy import readiness
 from yrnode.policy.plan import decide, next_look
+from yrnode.process.launch import Owner
 from yrnode.process.subreaper import Reaper, become_subreaper
 from yrnode.residue.ports import free_port
 from yrnode.store.gateway import EtcdGateway
@@ -55,11 +60,14 @@ class Supervisor:
         self.identity = Identity(node, cluster.cluster, version, time.time())
         self._places = places(cluster, node)
         self._world = world.make(specs, now)
-        self._values: dict[str, Mapping[str, str]] = {}
+        self._memory = Memory(self._places.state_dir)
+        self._told: dict[str, str] = {}
+        self._detached = False
         self._round_at = now
-        self._stalled = False
         self._wake = asyncio.Event()
         self._ready_said = False
+        self._unready_since = now
+        self._bumped_at: dict[str, float] = {}
         self.events = EventLog(self._places.state_dir / "events.jsonl")
         self.metrics = Metrics(node, version, self.snapshot)
         self.ready = asyncio.Event()
@@ -87,6 +95,7 @@ class Supervisor:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
             operator.carry_out(self._world, verb, target, cause)
+            self._remember_wishes()
             self.events.emit(target, f"operator-{verb}", cause)
             self._wake.set()
         untouched = [n for n in self._world.components if n not in found.components]
@@ -107,6 +116,13 @@ class Supervisor:
             operator.shut_down(self._world)
             self._wake.set()
 
+    def detach(self) -> None:
+        """End the loop and leave everything running, for the next yrnode to take over."""
+        cause = Cause(Reason.SHUTDOWN, "yrnode ends and leaves its components running")
+        self.events.emit("yrnode", "detached", cause)
+        self._detached = True
+        self._wake.set()
+
     # the loop
 
     async def run(self) -> None:
@@ -116,13 +132,15 @@ class Supervisor:
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, f"/yrnode/{self._cluster.cluster}/store", self._store_changed)
             tools = Tools(http, store, watch.steady_s)
-            owner = f"{self._cluster.cluster}/{self.identity.node}"
+            owner = Owner(
+                f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
+            )
             self._units = {
-                name: Unit(name, self._world, tools, owner, self._places.state_dir, self._wake.set)
-                for name in self._world.components
+                name: Unit(name, self._world, tools, owner, self._wake.set) for name in self._world.components
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             try:
+                self._recall()
                 await self._rounds()
             finally:
                 reaper.close()
@@ -131,8 +149,31 @@ class Supervisor:
                     await unit.close()
                 await store.close()
 
+    def _recall(self) -> None:
+        """Before the first round: what an earlier yrnode left running and remembered."""
+        for name, unit in self._units.items():
+            notes = unit.adopt()
+            view = self._world.components[name]
+            for note in notes:
+                self.events.emit(name, "record", Cause(Reason.RESIDUE, note), instance=view.instance)
+            if view.instance and view.cause is not None:
+                self.events.emit(name, "adopted", view.cause, instance=view.instance, generation=view.generation)
+        for name, group in self._world.groups.items():
+            record = adoption.recall_group(group, self._memory, self._world.components)
+            self._world.update_group(name, record=record)
+        for name, cause in self._memory.load_wishes().items():
+            operator.keep_stopped(self._world, name, cause)
+        for line in self._memory.aside:
+            self.events.emit("yrnode", "record", Cause(Reason.RESIDUE, line))
+
+    def _remember_wishes(self) -> None:
+        try:
+            self._memory.save_wishes(operator.stopped_by_wish(self._world))
+        except OSError as e:
+            log.warning("what is to stay stopped cannot be written to %s: %s", e.filename, e.strerror)
+
     async def _rounds(self) -> None:
-        while not (self._world.closing and world.at_rest(self.snapshot())):
+        while not self._detached and not (self._world.closing and world.at_rest(self.snapshot())):
             began = time.monotonic()
             try:
                 busy = self._round(began)
@@ -161,40 +202,83 @@ class Supervisor:
     def _round(self, now: float) -> bool:
         """One round; whether anything was done, so that the next one is due at once."""
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
-        actions = decide(snapshot)
-        for action in actions:
-            self._act(action, now)
+        acted = [self._try_to_act(action, now) for action in decide(snapshot)]
         self._say_ready()
-        return bool(actions)
+        return any(acted)
 
-    def _act(self, action: Action, now: float) -> None:
+    def _try_to_act(self, action: Action, now: float) -> bool:
+        """A fault of ours with one component must not hold the others up."""
+        try:
+            return self._act(action, now)
+        except Exception as e:
+            log.exception("%s: %s failed", action.target, action.move.value)
+            self._tell_once(action.target, f"yrnode could not carry out {action.move.value}: {e!r}")
+            return False
+
+    def _tell_once(self, target: str, text: str) -> None:
+        """An event for what goes on for a while: only when its words change."""
+        if self._told.get(target) != text:
+            self._told[target] = text
+            self.events.emit(target, "held-up", Cause(Reason.RESIDUE, text))
+
+    def _act(self, action: Action, now: float) -> bool:
+        """Write it down, carry it out, tell. Whether it was done."""
         if isinstance(action.move, GroupMove):
-            if action.move is GroupMove.GO:
-                self._values[action.target] = self._choose_rpc_port(action.target)
-            self._world.apply(action, now)
-            record = self._world.groups[action.target].record
-            self.events.emit(action.target, action.move.value, action.cause, generation=record.n)
-            return
+            return self._act_on_group(action, now)
         before = self._world.components[action.target]
         self._world.apply(action, now)
         unit = self._units[action.target]
-        unit.perform(action.move, self._values.get(before.spec.group or "", {}))
+        unit.perform(action.move, self._values(before.spec.group))
         view = self._world.components[action.target]
         if action.move is Move.START and before.generation:
-            self.metrics.restarted(view.name, view.plane.value, action.cause.reason)
-        if action.move is Move.READY and view.history:
-            took = now - view.history[-1].at
-            self.metrics.observe_recovery("ready", took, component=view.name, group=view.spec.group or "")
+            own = not action.cause.component or action.cause.component == view.name
+            self.metrics.restarted(view.name, view.plane.value, action.cause.reason if own else Reason.GROUP)
+        if action.move is Move.READY:
+            self._measure_recovery(view, now)
         # the instance that a move ends is the one that it is about
         instance = view.instance or before.instance
         self.events.emit(view.name, action.move.value, action.cause, instance=instance, generation=view.generation)
+        return True
 
-    def _choose_rpc_port(self, group: str) -> dict[str, str]:
-        """A port for this generation's data-parallel handshake, where the file leaves it open."""
-        own = self._cluster.groups[group]
-        if own.rpc_port is not None:
-            return {}
-        return {RPC_PORT: str(free_port(self._cluster.nodes[self.identity.node].address))}
+    def _measure_recovery(self, view: ComponentView, now: float) -> None:
+        """From the fault to ready, where there was one: a rank's is its group's."""
+        group = view.spec.group
+        own = view.history[-1].at if view.history and view.restarts else None
+        began = self._bumped_at.get(group) if group else own
+        if began is not None:
+            self.metrics.observe_recovery("ready", now - began, component=view.name, group=group or "")
+
+    def _act_on_group(self, action: Action, now: float) -> bool:
+        """A record is kept before it is acted on: one that cannot be written is tried again later."""
+        name, record = action.target, action.record
+        if record is None:
+            raise ValueError(f"{action.move.value} of {name} without a record")
+        if action.move is GroupMove.GO and self._cluster.groups[name].rpc_port is None:
+            record = replace(record, rpc_port=self._free_port())
+        try:
+            self._memory.save_group(name, record)
+        except OSError as e:
+            self._tell_once(name, f"the group's record cannot be written to {e.filename}: {e.strerror}")
+            return False
+        self._told.pop(name, None)
+        if action.move is GroupMove.BUMP:
+            self._bumped_at.pop(name, None)
+            if action.cause.fault:
+                self._bumped_at[name] = now
+        self._world.apply(replace(action, record=record), now)
+        self.events.emit(name, action.move.value, action.cause, generation=record.n)
+        return True
+
+    def _free_port(self) -> int:
+        """One that no part of the file claims either. OSError where none is free."""
+        own = self.identity.node
+        claimed = {p for use in node_ports(self._cluster, own) for p in range(use.first, use.last + 1)}
+        return free_port(self._cluster.nodes[own].address, claimed)
+
+    def _values(self, group: str | None) -> Mapping[str, str]:
+        """What stands in command lines for values that only a generation knows."""
+        port = self._world.groups[group].record.rpc_port if group else None
+        return {} if port is None else {RPC_PORT: str(port)}
 
     def _store_changed(self, available: bool, evidence: str) -> None:
         self._world.store_available, self._world.store_since = available, time.monotonic()
@@ -205,13 +289,13 @@ class Supervisor:
         self._wake.set()
 
     def _say_ready(self) -> None:
-        ready = all(c.state.value == "ready" for c in self._world.components.values())
+        now = time.monotonic()
+        ready = readiness.ready(self._world.snapshot(now))
         if ready and not self._ready_said:
-            took = time.time() - self.identity.started_at
-            self.events.emit(
-                "yrnode", "ready", Cause(Reason.PROVEN, f"READY: all components are proven, {took:.1f} s")
-            )
+            took = now - self._unready_since
+            self.events.emit("yrnode", "ready", Cause(Reason.PROVEN, f"READY after {took:.1f} s"))
             self.ready.set()
         elif self._ready_said and not ready and not self._world.closing:
+            self._unready_since = now
             self.events.emit("yrnode", "not-ready", Cause(Reason.CHECK, "not every component is ready"))
         self._ready_said = ready

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from yrnode.checks.base import Tools
@@ -15,10 +15,13 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import Move
 from yrnode.model.verdict import Result
+from yrnode.node import adoption
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
+from yrnode.process.adopt import adopt
 from yrnode.process.exit import Exit
-from yrnode.process.instance import Instance, LaunchError, launch
+from yrnode.process.instance import Instance
+from yrnode.process.launch import LaunchError, Owner, launch
 from yrnode.process.tail import instance_lines
 from yrnode.residue import clear, datadir, files
 
@@ -28,18 +31,16 @@ AGAIN_S = 1.0
 
 
 class Unit:
-    """`owner` is "<cluster>/<node>", `home` the state directory. `wake` asks the loop for a round."""
+    """`wake` asks the loop for a round."""
 
-    def __init__(
-        self, name: str, world: World, tools: Tools, owner: str, home: Path, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, world: World, tools: Tools, owner: Owner, wake: Callable[[], None]) -> None:
         self.name = name
         self._world = world
         self._tools = tools
         self._owner = owner
-        self._home = home
         self._wake = wake
         self._instance: Instance | None = None
+        self._leaving: Instance | None = None
         self._prober: Prober | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -49,7 +50,7 @@ class Unit:
 
     @property
     def watched(self) -> set[int]:
-        return self._instance.watched if self._instance else set()
+        return {pid for i in (self._instance, self._leaving) if i is not None for pid in i.watched}
 
     def perform(self, move: Move, values: Mapping[str, str]) -> None:
         """Begin what a move asks for; facts arrive in the world later, each with a wake-up."""
@@ -60,10 +61,10 @@ class Unit:
                 self._start(values)
             case Move.READY:
                 self._world.reset_checks(self.name)
-                if self._instance is not None:
-                    self._instance.note_shared_memory()
+                self._note_ready()
             case Move.STOP:
-                self._begin(self._stop(self._task))
+                self._begin(self._stop(self._task, self._instance, self._prober))
+                self._instance = self._prober = None
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.create_task(work, name=self.name)
@@ -72,7 +73,7 @@ class Unit:
     async def _clean(self) -> None:
         spec = self.view.spec
         try:
-            blocked = await clear.clear(spec, self._owner, self._home) or self._claim_data_dir()
+            blocked = await clear.clear(spec, self._owner.name, self._owner.home) or self._claim_data_dir()
         except Exception as e:
             log.exception("%s: clean-up failed", self.name)
             blocked = Cause(Reason.RESIDUE, f"clean-up failed: {e!r}", "", self.name)
@@ -83,7 +84,7 @@ class Unit:
         directory = spec.data_dir
         if directory is None:
             return None
-        cluster, node = self._owner.split("/", 1)
+        cluster, node = self._owner.name.split("/", 1)
         why = datadir.why_foreign(directory, cluster, node) or datadir.why_locked(directory)
         if not why:
             try:
@@ -95,17 +96,40 @@ class Unit:
     def _start(self, values: Mapping[str, str]) -> None:
         view = self.view
         try:
-            self._instance = launch(view.spec, view.generation, self._owner, self._home, self._ended, values)
+            instance = launch(view.spec, view.generation, self._owner, self._ended, values)
         except LaunchError as e:
-            self._instance = None
             self._world.update(self.name, death=Cause(Reason.START_FAILED, str(e), "", self.name))
             self._wake()
             return
-        instance = self._instance
         self._world.update(self.name, instance=instance.id, pid=instance.pid)
+        self._hold(instance)
+
+    def _hold(self, instance: Instance) -> None:
+        self._instance = instance
         self._prober = Prober(
-            view.spec, instance.id, self._tools, self._result, lambda: self.view.checks, lambda: instance.pid
+            instance.spec, instance.id, self._tools, self._result, lambda: self.view.checks, lambda: instance.pid
         )
+
+    def adopt(self) -> tuple[str, ...]:
+        """Take over what an earlier daemon left running of this component; what is to be said about it."""
+        found = adoption.find(self.view, self._owner)
+        instance = adopt(self.view.spec, found.record, self._owner, self._ended) if found.record else None
+        if instance is None:
+            return found.notes
+        adoption.take_over(self._world, self.name, instance, time.monotonic())
+        self._hold(instance)
+        return found.notes
+
+    def _note_ready(self) -> None:
+        instance = self._instance
+        if instance is None:
+            return
+        instance.note_shared_memory()
+        try:
+            instance.keep(replace(instance.record, ready_at=self.view.ready_at))
+        except OSError as e:
+            # it is adopted as starting then, and proves itself again
+            log.warning("%s: cannot write %s: %s", self.name, e.filename, e.strerror)
 
     def _ended(self, how: Exit) -> None:
         instance, view = self._instance, self.view
@@ -121,40 +145,46 @@ class Unit:
         if self._world.record_result(component, instance, check, result, time.monotonic()):
             self._wake()
 
-    async def _stop(self, before: asyncio.Task[None] | None) -> None:
+    async def _stop(
+        self, before: asyncio.Task[None] | None, instance: Instance | None, prober: Prober | None
+    ) -> None:
+        self._leaving = instance
         if before is not None:
             # a clean-up under way is let to its end
             await asyncio.wait([before])
-        if self._prober is not None:
-            await self._prober.close()
-            self._prober = None
-        instance = self._instance
+        if prober is not None:
+            await prober.close()
         if instance is not None:
             while why := await self._end(instance):
                 self._world.update(self.name, cause=Cause(Reason.RESIDUE, why, "", self.name))
                 self._wake()
                 await asyncio.sleep(AGAIN_S)
             instance.close()
-            self._instance = None
             await asyncio.to_thread(self._sweep, instance)
+        self._leaving = None
         self._world.update(self.name, gone=True)
 
     async def _end(self, instance: Instance) -> str:
         """Empty when nothing of it is left; else why not. A stop is never given up: nothing may start on top."""
         try:
-            left = await instance.stop(self.view.spec.stop_grace_s)
+            left = await instance.stop(instance.spec.stop_grace_s)
         except Exception as e:
             log.exception("%s: stop failed", self.name)
             return f"stop failed: {e!r}"
         return f"cannot be ended: {', '.join(map(str, left))}" if left else ""
 
     def _sweep(self, instance: Instance) -> None:
-        try:
-            files.remove_shm(instance.shm)
-            files.remove_stale(instance.spec.stale)
-        except OSError as e:
-            # not fatal here: the clean-up before the next start tries again, and refuses to start over it
-            log.warning("%s: cannot remove %s: %s", self.name, e.filename, e.strerror)
+        # not fatal here: the clean-up before the next start tries again, and refuses to start over what is left
+        removals: list[Callable[[], object]] = [
+            instance.forget,
+            lambda: files.remove_shm(instance.shm if instance.died_hard else (), instance.record.began),
+            lambda: files.remove_stale(instance.spec.stale),
+        ]
+        for remove in removals:
+            try:
+                remove()
+            except OSError as e:
+                log.warning("%s: cannot remove %s: %s", self.name, e.filename, e.strerror)
 
     async def close(self) -> None:
         """Let go without ending anything."""

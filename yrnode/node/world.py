@@ -70,7 +70,14 @@ class World:
         }
         match move:
             case Move.CLEAN:
-                facts |= {"cleaned": False, "blocked": None, "leaving": None, "death": None}
+                facts |= {
+                    "cleaned": False,
+                    "blocked": None,
+                    "leaving": None,
+                    "death": None,
+                    "gone": False,
+                    "restart": None,
+                }
             case Move.START:
                 facts |= {
                     "generation": self._generation(view),
@@ -78,16 +85,19 @@ class World:
                     "checks": fresh_checks(view.spec),
                     "ready_at": None,
                     "ready_seconds": None,
-                    "gone": False,
-                    "restart": None,
                     "restarts": view.restarts + (1 if view.generation else 0),
                 }
             case Move.READY:
                 facts |= {"ready_at": now, "ready_seconds": now - view.since}
             case Move.STOP:
-                facts |= {"leaving": action.cause, "restart": None, "history": self._history(view, action.cause, now)}
+                facts |= {
+                    "gone": False,
+                    "leaving": action.cause,
+                    "restart": None,
+                    "history": self._history(view, action.cause, now),
+                }
             case Move.WAIT:
-                facts |= {"deadline": now + action.delay}
+                facts |= {"deadline": now + action.delay, "pid": None, "instance": ""}
             case Move.REST | Move.GIVE_UP | Move.HOLD:
                 facts |= {"pid": None, "instance": ""}
         self.update(view.name, **facts)

@@ -7,7 +7,6 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Stage
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
-from yrnode.model.verdict import Verdict
 from yrnode.policy import restart
 
 
@@ -91,7 +90,7 @@ def _unwanted(c: ComponentView, s: Snapshot) -> Cause:
     return view.unwanted or Cause(Reason.OPERATOR, "stopped by an operator")
 
 
-def _turn(c: ComponentView, s: Snapshot) -> bool:
+def turn(c: ComponentView, s: Snapshot) -> bool:
     """Stops that were asked for go from the top plane down; nobody loses what it still needs."""
     return not any(
         o.plane.order > c.plane.order and o.state in WITH_PROCESS and _ending(o, s) for o in s.components.values()
@@ -107,9 +106,9 @@ def _ending(c: ComponentView, s: Snapshot) -> bool:
 
 def _running(c: ComponentView, s: Snapshot) -> Action | None:
     if not wanted(c, s):
-        return Action(Move.STOP, c.name, _unwanted(c, s)) if _turn(c, s) else None
+        return Action(Move.STOP, c.name, _unwanted(c, s)) if turn(c, s) else None
     if c.restart is not None:
-        return Action(Move.STOP, c.name, c.restart) if _turn(c, s) else None
+        return Action(Move.STOP, c.name, c.restart) if turn(c, s) else None
     if c.spec.group is not None:
         record = s.groups[c.spec.group].record
         if record.stage is not Stage.GO or c.generation < record.n:
@@ -220,12 +219,3 @@ def waits_for(c: ComponentView, s: Snapshot) -> list[str]:
     if c.state in (State.STOPPED, State.BACKOFF, State.CLEANING) and wanted(c, s):
         return missing(c, s)
     return []
-
-
-def failing_evidence(c: ComponentView) -> str:
-    """The first check that is not ok, with its evidence, or an empty string."""
-    for check in c.spec.checks:
-        tally = c.checks[check.name]
-        if tally.result.verdict is Verdict.FAIL:
-            return f"{check.name}: {tally.result.evidence}"
-    return ""

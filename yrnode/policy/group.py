@@ -39,7 +39,8 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
         # a shutdown must not undo what was given up; the members stop because they are not wanted
         return None if g.record.stage is Stage.FAILED else _bump(g, why, 0, 0.0)
     if g.restart is not None:
-        return _bump(g, g.restart, 0, 0.0)
+        # what serves through the members goes down before them
+        return _bump(g, g.restart, 0, 0.0) if all(component.turn(m, s) for m in members) else None
     if g.record.stage is Stage.GO:
         return _judge(g, members, s)
     if g.record.stage is Stage.STOP:
@@ -49,6 +50,10 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
 
 def _judge(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | None:
     for member in members:
+        if member.state is State.STOPPED and member.generation < g.record.n:
+            # this node has started n, by its own record, and finds no instance of it: a reboot
+            lost = Cause(Reason.EXITED, f"no instance of generation {g.record.n} was found", "", member.name)
+            return _fault(g, members, lost, s)
         if member.state not in RUNNING or member.generation != g.record.n:
             continue
         found = component.fault(member, s)

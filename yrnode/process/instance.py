@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import secrets
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from yrnode.model.spec import ComponentSpec
-from yrnode.process import table, tail
+from yrnode.process import table
 from yrnode.process.exit import Exit
+from yrnode.process.record import Ident, Record
 from yrnode.process.watch import Watch
 
 _SHM = "/dev/shm/"  # noqa: S108  the kernel's place for POSIX shared memory
@@ -22,29 +22,26 @@ _LOOK_S = 0.02
 _LOOK_LONGEST_S = 0.25
 
 
-class LaunchError(Exception):
-    """The program could not be started: one line that names it and why."""
-
-
-def new_id() -> str:
-    return secrets.token_hex(4)
-
-
 @dataclass
 class Instance:
-    """`main` is the process whose end is the component's end; a launcher's is found after the launch."""
+    """`main` is the process whose end is the component's end; a launcher's is found after the launch.
+
+    `ended` is called on the loop when the main process ends, and for a launcher also when the launch fails.
+    `path` is where its record is kept. `died_hard`: a process of it was killed, so that it could not tidy up.
+    """
 
     spec: ComponentSpec
-    id: str
-    generation: int
-    mark: str
-    home: str
+    record: Record
+    path: Path
     ended: Callable[[Exit], None]
-    launched: Watch
-    launch_exit: Exit | None = None
+    launched: Watch | None = None
     main: Watch | None = None
-    shm_before: frozenset[str] = frozenset()
     shm: set[str] = field(default_factory=set)
+    died_hard: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.record.instance
 
     @property
     def pid(self) -> int | None:
@@ -53,32 +50,60 @@ class Instance:
     @property
     def watched(self) -> set[int]:
         """Pids whose exit status belongs to this instance."""
-        return {w.proc.pid for w in (self.launched, self.main) if w is not None and w.exit is None}
+        return {w.proc.pid for w in self._watches() if w.exit is None}
+
+    def _watches(self) -> list[Watch]:
+        return [w for w in (self.launched, self.main) if w is not None]
+
+    def watch_launched(self, proc: table.Proc) -> None:
+        """Watch the process that was started: the main one, or the launcher of it."""
+        self.launched = Watch(proc, self._launcher_ended if self.spec.launcher else self.ended)
+        if not self.spec.launcher:
+            self.main = self.launched
+
+    def watch_main(self, proc: table.Proc) -> None:
+        self.main = Watch(proc, self.ended)
+
+    def _launcher_ended(self, how: Exit) -> None:
+        # the exit code of an adopted launcher is not to be had: what it brought up tells
+        if how not in (Exit(code=0), Exit()) or (self.main is None and not self.find_main()):
+            self.ended(how)
 
     def members(self) -> list[table.Proc]:
         """All living processes of this instance: its sessions, and whatever carries its mark. Not zombies."""
-        roots = {w.proc.pid for w in (self.launched, self.main) if w is not None and not _reused(w.proc)}
-        oldest = self.launched.proc.start_ticks
+        idents = [i for i in (self.record.launched, self.record.main) if i is not None]
+        roots = {i.pid for i in idents if not _reused(i)}
+        mine = (self.record.mark, self.record.home)
         return [
             proc
             for proc in table.scan()
-            if proc.start_ticks >= oldest
+            if proc.start_ticks >= self.record.began
             and proc.state not in "ZX"
-            and (proc.sid in roots or table.marks(proc.pid) == (self.mark, self.home))
+            and (proc.sid in roots or table.marks(proc.pid) == mine)
         ]
 
     def find_main(self) -> bool:
         """Look for the process that a launcher started: it leads a session of its own and carries our mark."""
+        launcher = self.record.launched.pid if self.record.launched else None
         for proc in self.members():
-            if proc.sid == proc.pid and proc.pid != self.launched.proc.pid:
-                self.main = Watch(proc, self.ended)
+            if proc.sid == proc.pid and proc.pid != launcher:
+                self.watch_main(proc)
+                # a lost write costs nothing here: the mark finds the process too
+                with contextlib.suppress(OSError):
+                    self.keep(replace(self.record, main=Ident.of(proc)))
                 return True
         return False
 
+    def keep(self, record: Record) -> None:
+        """Take a new record, and write it. OSError when it cannot be written; it is taken all the same."""
+        self.record = record
+        record.save(self.path)
+
     async def stop(self, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
         """End it: TERM, after `grace_s` KILL, until no member is left or `kill_s` is over. Returns who is left."""
-        self.note_shared_memory()
-        members = self.members()
+        await asyncio.to_thread(self.note_shared_memory)
+        members = await asyncio.to_thread(self.members)
+        self.died_hard = not any(w.exit is None for w in self._watches())
         leaders = {m.pid for m in members if m.pid == m.sid}
         # a leader ends its own children; where it is gone they get their chance to release devices
         signal_all([m for m in members if m.pid in leaders or m.sid not in leaders], signal.SIGTERM)
@@ -86,6 +111,7 @@ class Instance:
         if not left:
             return []
         deadline = time.monotonic() + kill_s
+        self.died_hard = True
         while left and time.monotonic() < deadline:
             # again and again: a member may fork while we look
             signal_all(left, signal.SIGKILL)
@@ -98,24 +124,29 @@ class Instance:
         What was there before the start is somebody else's: weights may well be kept in /dev/shm.
         """
         for proc in self.members():
-            self.shm |= mapped_shm(proc.pid) - self.shm_before
+            with contextlib.suppress(OSError):
+                self.shm |= mapped_shm(proc.pid) - set(self.record.shm_before)
 
     async def _until_empty(self, deadline: float) -> list[table.Proc]:
         pause = _LOOK_S
-        while (left := self.members()) and time.monotonic() < deadline:
+        # a look at all processes of a large host takes long enough to keep other probes waiting: in a thread
+        while (left := await asyncio.to_thread(self.members)) and time.monotonic() < deadline:
             await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(pause * 1.5, _LOOK_LONGEST_S)
         return left
 
+    def forget(self) -> None:
+        """Nothing of it is left: remove its record. OSError when that fails."""
+        self.path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Stop watching; the processes are left as they are, but what has ended is reaped."""
-        for watch in (self.launched, self.main):
-            if watch is not None:
-                watch.reap()
-                watch.close()
+        for watch in self._watches():
+            watch.reap()
+            watch.close()
 
 
-def _reused(leader: table.Proc) -> bool:
+def _reused(leader: Ident) -> bool:
     """Whether a later process has this pid. While one of the old session lives, the kernel does not reuse it."""
     now = table.read(leader.pid)
     return now is not None and now.start_ticks != leader.start_ticks
@@ -144,7 +175,10 @@ def signal_all(procs: list[table.Proc], number: int) -> None:
 
 
 def mapped_shm(pid: int) -> set[str]:
-    """POSIX shared memory (files right in /dev/shm) that a process maps now, deleted ones left out."""
+    """POSIX shared memory (files right in /dev/shm) that a process maps now, deleted ones left out.
+
+    PermissionError where the process does not let us see.
+    """
     found = set()
     try:
         with open(f"/proc/{pid}/maps", "rb") as f:
@@ -152,73 +186,14 @@ def mapped_shm(pid: int) -> set[str]:
                 _, slash, name = line.rstrip(b"\n").partition(_SHM.encode())
                 if slash and b"/" not in name and not name.endswith(b" (deleted)"):
                     found.add(_SHM + os.fsdecode(name))
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         pass
     return found
 
 
-def _all_shm() -> frozenset[str]:
+def all_shm() -> tuple[str, ...]:
+    """What is right in /dev/shm now."""
     try:
-        return frozenset(_SHM + name for name in os.listdir(_SHM))
+        return tuple(_SHM + name for name in sorted(os.listdir(_SHM)))
     except OSError:
-        return frozenset()
-
-
-def launch(
-    spec: ComponentSpec,
-    generation: int,
-    owner: str,
-    home: Path,
-    ended: Callable[[Exit], None],
-    values: Mapping[str, str],
-) -> Instance:
-    """Start the component's program in its own session and directory. LaunchError when that cannot be done.
-
-    `owner` is "<cluster>/<node>", `home` the state directory: both are part of the mark by which a later yrnode knows
-    its own. `values` replaces whole arguments that are only known now (an rpc port). `ended` is called on the loop
-    when the main process ends, and for a launcher also when the launch fails.
-    """
-    instance_id = new_id()
-    mark = f"{owner}/{spec.name}/{instance_id}"
-    env = {**spec.env, "YRNODE_INSTANCE": mark, "YRNODE_HOME": str(home), "YRNODE_GENERATION": str(generation)}
-    argv = [values.get(a, a) for a in spec.argv]
-    shm_before = _all_shm()
-    try:
-        for directory in (spec.dir, spec.log.parent, *spec.dirs):
-            directory.mkdir(parents=True, exist_ok=True)
-        for path, text in spec.files.items():
-            path.write_text(text)
-        with open(spec.log, "ab") as log:
-            log.write(tail.header(spec.name, instance_id, generation))
-            log.flush()
-            child = subprocess.Popen(
-                argv,
-                cwd=spec.dir,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-    except OSError as e:
-        raise LaunchError(f"cannot start {argv[0]}: {e.strerror} ({e.filename})") from e
-    except ValueError as e:
-        # a zero byte in a word or a variable
-        raise LaunchError(f"cannot start {argv[0]}: {e}") from e
-    # we reap through the watch; Popen must not
-    child.returncode = 0
-    proc = table.read(child.pid)
-    if proc is None:
-        raise LaunchError(f"{argv[0]} vanished at its start")
-    instance: Instance
-
-    def launcher_ended(how: Exit) -> None:
-        instance.launch_exit = how
-        if how.code != 0 or (instance.main is None and not instance.find_main()):
-            ended(how)
-
-    watch = Watch(proc, launcher_ended if spec.launcher else ended)
-    instance = Instance(spec, instance_id, generation, mark, str(home), ended, watch, shm_before=shm_before)
-    if not spec.launcher:
-        instance.main = watch
-    return instance
+        return ()

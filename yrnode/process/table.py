@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 MARK = b"YRNODE_INSTANCE"
 HOME = b"YRNODE_HOME"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,17 @@ def marks(pid: int) -> tuple[str, str]:
         return "", ""
     found = dict(x.split(b"=", 1) for x in fields if x.startswith((MARK + b"=", HOME + b"=")))
     return os.fsdecode(found.get(MARK, b"")), os.fsdecode(found.get(HOME, b""))
+
+
+def generation(pid: int) -> int:
+    """The generation that was written into the process's environment, 0 where it shows none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            fields = f.read().split(b"\0")
+    except OSError:
+        return 0
+    digits = next((x.partition(b"=")[2] for x in fields if x.startswith(b"YRNODE_GENERATION=")), b"0")
+    return int(digits) if digits.isdigit() else 0
 
 
 def alive(proc: Proc) -> bool:

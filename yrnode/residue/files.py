@@ -20,13 +20,28 @@ def remove_stale(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def remove_shm(names: Iterable[str]) -> list[str]:
-    """Remove these files of /dev/shm unless a living process maps them. Returns what was removed."""
-    left = {n for n in names if os.path.exists(n)}
+def remove_shm(names: Iterable[str], began: int = 0) -> list[str]:
+    """Remove these files of /dev/shm, ours by uid, unless a living process maps them. Returns what was removed.
+
+    Where a process does not let us see its maps, nothing is proven unused, and nothing is removed; unless it is
+    older than the instance that made the files (`began`, in clock ticks since boot), as a container's first process.
+    """
+    left = {n for n in names if _ours(n)}
     if not left:
         return []
     for proc in table.scan():
-        left -= mapped_shm(proc.pid)
+        try:
+            left -= mapped_shm(proc.pid)
+        except PermissionError:
+            if proc.start_ticks >= began:
+                return []
     for name in left:
         Path(name).unlink(missing_ok=True)
     return sorted(left)
+
+
+def _ours(name: str) -> bool:
+    try:
+        return os.lstat(name).st_uid == os.geteuid()
+    except OSError:
+        return False

@@ -32,13 +32,13 @@ def find(prefix: str, home: Path) -> list[table.Proc]:
 
 async def end(prefix: str, home: Path, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
     """TERM, then KILL, until none is left or the time is over. Returns who is left."""
-    left = find(prefix, home)
+    left = await asyncio.to_thread(find, prefix, home)
     signal_all(left, signal.SIGTERM)
     kill_at = time.monotonic() + grace_s
     give_up_at = kill_at + kill_s
     while left and time.monotonic() < give_up_at:
-        await asyncio.sleep(0.05)
-        left = find(prefix, home)
+        await asyncio.sleep(0.1)
+        left = await asyncio.to_thread(find, prefix, home)
         if time.monotonic() >= kill_at:
             signal_all(left, signal.SIGKILL)
     return left

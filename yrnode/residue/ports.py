@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
+from collections.abc import Collection
 
 import psutil
 
@@ -47,10 +48,10 @@ def _people(pid: int | None) -> str:
     return f"pid {pid} ({table.command(pid) or 'unknown command'})"
 
 
-def free_port(host: str) -> int:
-    """A port that can be bound now, outside the range that the kernel hands out to clients. OSError where none is."""
+def free_port(host: str, claimed: Collection[int] = ()) -> int:
+    """A port that can be bound now, not `claimed`, and not one that the kernel gives to clients. OSError if none."""
     low, high = ephemeral_range()
-    candidates = [p for p in range(15000, 65000) if not low <= p <= high]
+    candidates = [p for p in range(15000, 65000) if not low <= p <= high and p not in claimed]
     for port in random.sample(candidates, min(200, len(candidates))):
         if not why_taken(host, port):
             return port
