@@ -348,7 +348,7 @@ async def test_a_taken_port_names_its_holder_and_leaves_nothing(node, tmp_path):
         with pytest.raises(UsageError) as caught:
             await Api(node, "127.0.0.1", port, path).start()
     assert f"127.0.0.1:{port}" in str(caught.value)
-    assert f"(pid {os.getpid()})" in str(caught.value)
+    assert f"pid {os.getpid()} (" in str(caught.value)
     assert not path.exists()
 
 

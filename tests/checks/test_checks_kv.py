@@ -30,6 +30,7 @@ with open(here + "/argv", "w") as f:
     f.write("\\n".join(sys.argv[1:]))
 def answer(**facts):
     print(json.dumps(facts), flush=True)
+{hello}
 for number, line in enumerate(sys.stdin):
     request = json.loads(line)
     keys = request["keys"]
@@ -45,9 +46,11 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     checks: list[KvCheck] = []
     before = len(os.listdir("/proc/self/fd"))
 
-    def start(body: str) -> KvCheck:
+    def start(body: str, hello: str = "answer(hello=True)") -> KvCheck:
         script = tmp_path / "python"
-        script.write_text(FAKE.format(python=sys.executable, here=str(tmp_path), body=body.replace("\n", "\n    ")))
+        script.write_text(
+            FAKE.format(python=sys.executable, here=str(tmp_path), hello=hello, body=body.replace("\n", "\n    "))
+        )
         script.chmod(0o700)
         params = {
             "python": str(script),
@@ -103,8 +106,6 @@ async def test_some_keys_failed_and_their_owner_may_be_a_peer(make: Make) -> Non
     [
         ("code: [RPC unavailable] RPC_RECV_TIMEOUT", Verdict.FAIL),
         ("code: [Not ready]", Verdict.FAIL),
-        ("No module named 'yr'", Verdict.UNKNOWN),
-        ("ImportError: libds_client.so", Verdict.UNKNOWN),
     ],
 )
 async def test_errors(make: Make, error: str, verdict: Verdict) -> None:
@@ -224,9 +225,25 @@ def test_the_helper_itself_with_an_sdk_that_is_made_up(tmp_path: Path) -> None:
         timeout=30,
         check=True,
     )
-    first, second, third = map(json.loads, done.stdout.splitlines())
+    hello, first, second, third = map(json.loads, done.stdout.splitlines())
+    assert hello == {"hello": True}
     assert first == {"failed": {}, "error": "code: [RPC unavailable] RPC_RECV_TIMEOUT"}
     assert second == {"failed": {}}, "it connects again after a failure"
     lie = "get returned something else than was set"
     assert third == {"failed": {"torn": lie, "lost": lie, "refused": "hash master get failed"}}
     assert b"the SDK prints on stdout" in done.stderr
+
+
+async def test_a_helper_that_loads_slowly_is_waited_for_and_blames_nobody(make: Make, tmp_path: Path) -> None:
+    check = make("answer(failed={})", "while not os.path.exists(here + '/go'): time.sleep(0.01)\nanswer(hello=True)")
+    for _ in range(2):
+        assert (await ask(check)).verdict is Verdict.UNKNOWN
+    (tmp_path / "go").touch()
+    assert (await ask(check)).verdict is Verdict.OK
+    assert len(pids(tmp_path)) == 1
+
+
+async def test_an_sdk_that_cannot_be_loaded_says_nothing_about_the_worker(make: Make) -> None:
+    result = await ask(make("", 'answer(hello=False, error="No module named yr")\nsys.exit()'))
+    assert result.verdict is Verdict.UNKNOWN
+    assert "No module named yr" in result.evidence

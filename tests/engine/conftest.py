@@ -190,10 +190,10 @@ class Server:
             return True
         return False
 
-    def in_flight(self, **body):
+    def in_flight(self, timeout=60, **body):
         """A long completion that the server counts, in the background."""
         body = {"max_tokens": self.lab.long, "ignore_eos": True, **body}
-        call = Background(lambda: self.complete(unique(), timeout=60, **body))
+        call = Background(lambda: self.complete(unique(), timeout=timeout, **body))
         wait_for(lambda: call.done() or self.load() == 1, 10, "a load of 1")
         assert not call.done(), call.result()
         return call

@@ -159,6 +159,17 @@ def test_a_killed_session_leaves_semaphores_too(lab):
     assert sorted({path[9:13] for path in server.shm}) == ["psm_", "sem."]
 
 
+def test_a_client_without_an_answer_can_hold_up_the_end(lab, tools):
+    server = lab.start(*FAST, LOAD, "--standin-hang-on-term", "--standin-token-time", 0.02).ready()
+    call = server.in_flight(timeout=3)
+    server.proc.terminate()
+    tools.wait_for(lambda: set(server.members().values()) == {"vllm"}, 5)
+    assert not server.listening()
+    with pytest.raises(TimeoutError):
+        call.result()
+    assert server.gone(5) == 0
+
+
 def test_a_busy_loop_does_not_stop_an_end(lab):
     server = lab.start(*FAST).ready()
     os.kill(server.engine(), signal.SIGUSR2)

@@ -7,13 +7,13 @@ import os
 import socket
 from pathlib import Path
 
-import psutil
 from aiohttp import web
 
 from yrnode.api.app import read_app
 from yrnode.api.control import control_app
 from yrnode.api.node import Node
 from yrnode.model.errors import UsageError
+from yrnode.residue.ports import holder
 
 _IDLE_S = 15.0
 _GRACE_S = 0.5
@@ -83,28 +83,18 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
         sock.setblocking(False)
     except OSError as e:
         sock.close()
-        raise UsageError(f"api.listen: {host}:{port}: {_why(e, port)}") from None
+        raise UsageError(f"api.listen: {host}:{port}: {_why(e, host, port)}") from None
     return sock
 
 
-def _why(e: OSError, port: int) -> str:
+def _why(e: OSError, host: str, port: int) -> str:
     if e.errno == errno.EADDRINUSE:
-        return f"{_holder(port)} listens there already; stop it, or choose another port"
+        return f"{holder(host, port)} listens there already; stop it, or choose another port"
     if e.errno == errno.EADDRNOTAVAIL:
         return "this machine has no such address; use one of its own, or 127.0.0.1"
     if e.errno == errno.EACCES:
         return "ports below 1024 are for root; choose a higher one"
     return e.strerror or str(e)
-
-
-def _holder(port: int) -> str:
-    try:
-        for one in psutil.net_connections("tcp"):
-            if one.status == psutil.CONN_LISTEN and one.pid and one.laddr and one.laddr.port == port:
-                return f"{psutil.Process(one.pid).name()} (pid {one.pid})"
-    except (psutil.Error, OSError):
-        pass
-    return "another process"
 
 
 def _unix_socket(path: Path) -> socket.socket:

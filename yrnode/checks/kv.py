@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
@@ -21,6 +22,8 @@ from yrnode.model.verdict import Result, fail, ok, unknown
 
 HELPER = Path(__file__).with_name("kv_helper.py")
 SIZE = 1024
+LOADING_S = 30.0
+"""A helper that has not loaded the SDK by then is replaced."""
 
 
 class KvCheck(Stateless):
@@ -38,14 +41,17 @@ class KvCheck(Stateless):
             except OSError as e:
                 return unknown(f"cannot start the SDK helper with {self.param('python')}: {e.strerror}")
             await self._helper.connect()
+        greeting = await self._helper.greet(self.spec.timeout_s / 2)
+        if greeting is None:
+            return unknown("the SDK helper is still loading")
+        if not greeting.get("hello"):
+            return unknown(f"the SDK cannot be loaded: {greeting.get('error', 'it ended; see ' + self.param('log'))}")
         keys = [f"yrnode-probe-{secrets.token_hex(8)}" for _ in range(self.param("keys"))]
         answer = await self._helper.ask({"keys": keys, "size": SIZE})
         if answer is None:
             return unknown(f"the SDK helper gave no answer; see {self.param('log')}")
         if "error" in answer:
-            text = str(answer["error"])
-            # the SDK itself is missing or broken: that says nothing about the worker
-            return unknown(text) if "No module named" in text or "ImportError" in text else fail(f"KV: {text}")
+            return fail(f"KV: {answer['error']}")
         failed = answer.get("failed")
         if failed:
             verdict = fail if len(failed) == len(keys) else unknown
@@ -70,6 +76,8 @@ class _Helper:
         self._child, self._stdin, self._stdout = _spawn(argv, spec.params["env"], Path(spec.params["log"]))
         self._reader = asyncio.StreamReader()
         self._pipe: asyncio.BaseTransport | None = None
+        self._hello: asyncio.Task[bytes] | None = None
+        self._until = time.monotonic() + LOADING_S
         self.usable = False
 
     async def connect(self) -> None:
@@ -77,7 +85,23 @@ class _Helper:
         self._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self._reader), self._stdout
         )
+        self._hello = asyncio.create_task(self._reader.readline())
         self.usable = True
+
+    async def greet(self, wait_s: float) -> dict[str, Any] | None:
+        """What the helper said when it had loaded the SDK; None while it loads, which is no fault of a worker."""
+        if self._hello is None:
+            return {}
+        await asyncio.wait({self._hello}, timeout=wait_s)
+        if not self._hello.done():
+            self.usable = time.monotonic() < self._until
+            return None
+        try:
+            greeting = json.loads(self._hello.result())
+        except ValueError:
+            greeting = {}
+        self.usable = isinstance(greeting, dict) and bool(greeting.get("hello"))
+        return greeting if isinstance(greeting, dict) else {}
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """None when the helper has ended or says something else than an answer. Cancel to give up."""
@@ -97,6 +121,8 @@ class _Helper:
     async def close(self) -> None:
         """Kill it: it holds nothing that is worth a farewell."""
         self._child.kill()
+        if self._hello is not None:
+            self._hello.cancel()
         if self._pipe is not None:
             self._pipe.close()
         else:

@@ -1,8 +1,9 @@
 """Set and get through the datasystem's SDK: a program of its own, run by the Python that has the SDK.
 
 usage: python kv_helper.py HOST PORT TIMEOUT_MS
-One JSON request a line on stdin, `{"keys": [...], "size": N}`; one JSON answer a line on stdout, `{"failed": {KEY:
-ERROR}, "error": ERROR}`, `error` where no key could even be tried. Ends when stdin does. It stands alone: the SDK's
+First a line `{"hello": true}` when the SDK is loaded. Then one JSON request a line on stdin, `{"keys": [...], "size":
+N}`, and one JSON answer a line on stdout, `{"failed": {KEY: ERROR}, "error": ERROR}`, `error` where no key could even
+be tried. Ends when stdin does. It stands alone: the SDK's
 calls block, its threads are C++, and its Python need not be yrnode's.
 """
 
@@ -19,6 +20,12 @@ def main() -> None:
     # the SDK may print: keep its words away from the answers
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    try:
+        import yr.datasystem  # noqa: F401
+    except Exception as e:
+        answers.write(json.dumps({"hello": False, "error": short(e)}) + "\n")
+        return
+    answers.write(json.dumps({"hello": True}) + "\n")
     client: Any = None
     for line in sys.stdin:
         request = json.loads(line)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from yrnode.model.secrets import cover_argv, cover_env, cover_text
+from yrnode.model.spec import RPC_PORT
+
 if TYPE_CHECKING:
     from yrnode.model.spec import ComponentSpec
 
-COVERED = "***"
-_SECRET_FLAG = re.compile(r"--?[\w-]*(api[-_]key|password|token|secret)$", re.IGNORECASE)
-_SECRET_VARIABLE = re.compile(r"(API_KEY|PASSWORD|TOKEN|SECRET)$", re.IGNORECASE)
+FOUND = {RPC_PORT: "<found on {node}>"}
+"""What only the node itself knows, when it starts."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,33 +46,15 @@ def as_dict(node: str, specs: Sequence[ComponentSpec]) -> dict[str, Any]:
             {
                 "name": s.name,
                 "plane": s.plane.value,
-                "argv": cover_argv(s.argv),
+                "argv": [FOUND.get(w, "").format(node=node) or w for w in cover_argv(s.argv)],
                 "env": cover_env(s.env),
                 "unset": list(s.unset),
-                "files": {str(path): content for path, content in s.files.items()},
+                "files": {str(path): cover_text(content) for path, content in s.files.items()},
                 "after": [o.name for o in specs if o.plane.order < s.plane.order],
             }
             for s in specs
         ],
     }
-
-
-def cover_argv(argv: Sequence[str]) -> list[str]:
-    out: list[str] = []
-    secret = False
-    for word in argv:
-        name, equals, _ = word.partition("=")
-        if equals and _SECRET_FLAG.match(name):
-            out.append(f"{name}={COVERED}")
-            continue
-        # a flag may take several keys
-        secret = bool(_SECRET_FLAG.match(word)) if word.startswith("-") else secret
-        out.append(COVERED if secret and not word.startswith("-") else word)
-    return out
-
-
-def cover_env(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: COVERED if _SECRET_VARIABLE.search(name) else value for name, value in env.items()}
 
 
 def text(rendered: Mapping[str, Any]) -> list[str]:

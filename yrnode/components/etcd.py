@@ -12,6 +12,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
+from yrnode.store.keys import ClusterKeys
 
 NAME = "etcd"
 QUOTA_BYTES = 8 * 1024**3
@@ -48,7 +49,7 @@ def spec(host: Host) -> ComponentSpec:
         for side in ("", "peer-"):
             flags |= {f"{side}trusted-ca-file": str(etcd.tls.ca)}
             flags |= {f"{side}cert-file": str(etcd.tls.cert), f"{side}key-file": str(etcd.tls.key)}
-    key = f"/yrnode/{cluster.cluster}/probe/{host.node}"
+    key = ClusterKeys(cluster.cluster).probe(host.node)
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, gate=False, act=False),
         CheckSpec("read", "etcd-read", 1.0, 1.0, failures=3, params={"key": key}),

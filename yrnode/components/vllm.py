@@ -17,12 +17,10 @@ from yrnode.config.layout import Server, data_parallel_size, head_address, serve
 from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
-from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
+from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
 
-RPC_PORT = "<rpc_port>"
-"""Stands in a command line for a port that is chosen and tested for each generation."""
 SHUTDOWN_TIMEOUT_S = 10
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from yrnode.model.state import Plane
 
+RPC_PORT = "<rpc_port>"
+"""Stands in a command line for a port that is chosen and tested for each generation."""
+
 
 @dataclass(frozen=True)
 class CheckSpec:

@@ -15,7 +15,6 @@ import aiohttp
 
 from yrnode.checks.base import Tools
 from yrnode.components.node import output_files
-from yrnode.components.vllm import RPC_PORT
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_endpoints, places
 from yrnode.config.ports import node_ports
@@ -25,7 +24,7 @@ from yrnode.model.errors import UsageError
 from yrnode.model.group import GroupMove
 from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, Snapshot
-from yrnode.model.spec import ComponentSpec
+from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, operator, world
 from yrnode.node.memory import Memory
@@ -37,6 +36,7 @@ from yrnode.process.launch import Owner
 from yrnode.process.subreaper import Reaper, become_subreaper
 from yrnode.residue.ports import free_port
 from yrnode.store.gateway import EtcdGateway
+from yrnode.store.keys import ClusterKeys
 from yrnode.telemetry.events import EventLog
 from yrnode.telemetry.metrics import Metrics
 
@@ -130,7 +130,7 @@ class Supervisor:
         store = EtcdGateway(etcd_endpoints(self._cluster), timeout_s=STORE_TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
-            watch = StoreWatch(store, f"/yrnode/{self._cluster.cluster}/store", self._store_changed)
+            watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
             tools = Tools(http, store, watch.steady_s)
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir

@@ -85,6 +85,8 @@ class World:
                     "checks": fresh_checks(view.spec),
                     "ready_at": None,
                     "ready_seconds": None,
+                    # it would be stopped at once to be started again
+                    "restart": None,
                     "restarts": view.restarts + (1 if view.generation else 0),
                 }
             case Move.READY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import subprocess
@@ -94,7 +95,8 @@ def _spawn(spec: ComponentSpec, argv: list[str], env: dict[str, str], header: by
         directory.mkdir(parents=True, exist_ok=True)
     for path, text in spec.files.items():
         path.write_text(text)
-    with open(spec.log, "ab") as log:
+    # engines write their arguments, keys among them
+    with open(spec.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o640)) as log:
         log.write(header)
         log.flush()
         return subprocess.Popen(

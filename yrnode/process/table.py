@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from yrnode.model.secrets import cover_argv
+
 MARK = b"YRNODE_INSTANCE"
 HOME = b"YRNODE_HOME"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -82,13 +84,14 @@ def alive(proc: Proc) -> bool:
 
 
 def command(pid: int) -> str:
-    """The command line for people, shortened to 200 characters."""
+    """The command line for people, secrets covered, shortened to 200 characters."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
-            # one line, whatever program somebody passes as a word
-            return " ".join(f.read().replace(b"\0", b" ").decode("utf-8", "replace").split())[:200]
+            words = f.read().decode("utf-8", "replace").split("\0")
     except OSError:
         return ""
+    # one line, whatever program somebody passes as a word
+    return " ".join(" ".join(cover_argv(words)).split())[:200]
 
 
 def boot_id() -> str:

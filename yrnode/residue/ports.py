@@ -24,7 +24,7 @@ def why_taken(host: str, port: int) -> str:
             s.listen(1)
         except OSError as e:
             if e.errno == errno.EADDRINUSE:
-                return f"in use by {_people(listener(host, port))}"
+                return f"in use by {holder(host, port)}"
             return e.strerror or str(e)
     return ""
 
@@ -42,7 +42,9 @@ def listener(host: str, port: int) -> int | None:
     return None
 
 
-def _people(pid: int | None) -> str:
+def holder(host: str, port: int) -> str:
+    """Who listens there, for people."""
+    pid = listener(host, port)
     if pid is None:
         return "a process that cannot be seen from here"
     return f"pid {pid} ({table.command(pid) or 'unknown command'})"

@@ -29,6 +29,10 @@ class ClusterKeys:
         """A uuid, made once: another one means that the store was wiped."""
         return self.root + "store"
 
+    def probe(self, node: str) -> str:
+        """What a node's own checks write and read."""
+        return f"{self.root}probe/{_name(node)}"
+
     @property
     def nodes(self) -> str:
         return self.root + "nodes/"

@@ -6,5 +6,7 @@ It imports nothing from the rest of yrnode. Faults on request, which vLLM has no
 - SIGUSR2 to EngineCore: a busy loop (state R, CPU burns, no progress, /health 200); again: it ends;
 - the word `[standin:stuck]` in a prompt: that request never moves, others are answered;
 - `--standin-prefill-rate`, `--standin-token-time`, `--standin-load-time`, `--standin-import-time`: be slow;
+- `--standin-hang-on-term`: after TERM the engine goes and the leader waits for clients that get no answer, as vLLM
+  does now and then when a request is in flight;
 - `--standin-handshake-timeout`, `--standin-death-linger`: waits that take vLLM minutes or seconds.
 """

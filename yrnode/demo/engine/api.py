@@ -140,6 +140,10 @@ class Api:
         await self.ended.wait()
         uvicorn("Shutting down")
         await self.site.stop()
+        if self.options.hang_on_term and self.frontend.stopping:
+            leader.stop()
+            uvicorn("Waiting for connections to close. (CTRL+C to force quit)")
+            await self.idle.wait()
         self.frontend.cut()
         await runner.cleanup()
         uvicorn("Application shutdown complete.")

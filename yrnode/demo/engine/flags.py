@@ -73,6 +73,7 @@ class Options:
     handshake_timeout: float
     death_linger: float
     block_bytes: int
+    hang_on_term: bool
 
     @property
     def local_ranks(self) -> list[int]:
@@ -183,6 +184,7 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     knob("--standin-prefill-rate", type=float, default=50000.0, help="prompt tokens a second")
     knob("--standin-handshake-timeout", type=float, default=300.0, help="a rank's wait for rank 0")
     knob("--standin-death-linger", type=float, default=0.5, help="503 before the exit after the engine died")
+    knob("--standin-hang-on-term", action="store_true", help="after TERM wait for clients that get no answer")
     knob("--standin-block-bytes", type=int, default=1024, help="size of a block in the external cache")
 
 
@@ -240,4 +242,5 @@ def parse(argv: list[str]) -> Options:
         handshake_timeout=a.standin_handshake_timeout,
         death_linger=a.standin_death_linger,
         block_bytes=a.standin_block_bytes,
+        hang_on_term=a.standin_hang_on_term,
     )

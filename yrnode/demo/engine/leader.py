@@ -100,6 +100,7 @@ class Leader:
         """End the tree and remove what a clean end removes. EngineCore gets no grace, as in vLLM 0.32."""
         end_all(self.engines.values(), signal.SIGKILL, 5.0)
         end_all(self.helpers, signal.SIGTERM, 1.0)
+        self.engines, self.helpers = {}, []
         if self.residue:
             self.residue.remove()
 
