@@ -24,6 +24,7 @@ import pytest
 PR_SET_CHILD_SUBREAPER = 36
 COMMON = shlex.split("--max-model-len 2048 --max-num-seqs 4 --max-num-batched-tokens 512 --served-model-name tiny")
 LAB = os.environ.get("YRNODE_VLLM_LAB", "")
+LAB = LAB and os.path.abspath(LAB)
 
 
 def wait_for(condition, seconds, what="the condition"):

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,6 @@ class Store:
 def store(tools, tmp_path_factory, _subreaper):
     if not DSCLI.exists():
         pytest.skip("no dscli beside this Python (no datasystem wheel for it)")
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="yrs") as directory:
         store = Store(directory, tools)
         try:
