@@ -257,6 +257,7 @@ class Lab:
         script = f". {shlex.quote(LAB)}/env.sh && env -0"
         dump = subprocess.run(["bash", "-c", script], env=plain, capture_output=True, check=True).stdout
         env = dict(item.split("=", 1) for item in dump.decode().split("\0") if "=" in item)
+        env["TMPDIR"] = str(self.dir)  # a killed one leaves files there
         dense = f"{env['MODELS']}/tiny-{'moe' if model == 'moe' else 'dense'}" if model in ("dense", "moe") else model
         return [f"{LAB}/venv/bin/vllm", "serve", dense, *env["COMMON"].split(), *COMMON], env
 
