@@ -92,7 +92,8 @@ def test_a_ranks_variables(host_of: HostOf, script: str) -> None:
     # what env_from made of the image's value, and the file's own before it
     assert env["LD_LIBRARY_PATH"] == "/mine:/usr/local/cann/lib:/image/lib"
     assert env["ASCEND_HOME_PATH"] == "/ascend"
-    assert "ASCEND_RT_VISIBLE_DEVICES" not in env
+    # each rank sees its own devices, whatever the caller saw
+    assert env["ASCEND_RT_VISIBLE_DEVICES"] == "0"
     assert "NOT_EXPORTED" not in env
     assert (env["A"], env["NODE"], env["HERE"], env["GONE"]) == ("group", "node", "here", "x")
     assert env["B"] == "group!"

@@ -151,10 +151,10 @@ def test_what_a_user_writes_wins_and_false_drops_a_flag(host_of: HostOf) -> None
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("mode: headless", "groups.serve.mode: headless is not supported by this version; use external"),
+        ("mode: headless", "groups.serve.mode: this version cannot do that yet; use external"),
         (
             "peer: other, role: producer, kv_connector: {mooncake: {}}",
-            "groups.serve.kv_connector: mooncake is not supported by this version",
+            "groups.serve.kv_connector.mooncake: this version cannot do that yet; use ascend_store alone",
         ),
     ],
 )

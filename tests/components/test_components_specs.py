@@ -229,7 +229,7 @@ def test_a_router_of_the_users_own(host_of: HostOf) -> None:
 
 
 def test_another_kind_of_router_is_not_supported(host_of: HostOf) -> None:
-    with pytest.raises(UsageError, match=r"^router\.kind: vllm-router is not supported by this version; use command"):
+    with pytest.raises(UsageError, match=r"^router\.kind: this version cannot do that yet; use command"):
         node.specs(host_of(with_router("kind: vllm-router")))
 
 

@@ -59,7 +59,6 @@ def test_in_the_foreground_on_a_terminal_until_ctrl_c() -> None:
         beside = subprocess.run([str(BIN / "yrnode"), "status", "--config", config], capture_output=True, check=False)
         assert beside.returncode == 0
         state = str(Path(config).parent / "state")
-        # the daemon dies: the demo must not leave its children
         child.send_signal(signal.SIGINT)
         while child.poll() is None and time.monotonic() < deadline:
             try:

@@ -60,6 +60,10 @@ async def _only_owner(
 
 
 async def _control(request: web.Request) -> web.Response:
+    mine = f"{request.app[NODE].identity.cluster}/{request.app[NODE].identity.node}"
+    if request.headers.get("Yrnode-Node", mine) != mine:
+        # nodes of one host may share a run_dir by mistake: a word to one must not reach the other
+        return web.json_response({"error": f"this is {mine}; check --config and --node"}, status=409)
     verb = request.match_info["verb"]
     if verb not in VERBS:
         raise web.HTTPNotFound(text=f'no such verb "{verb[:40]}"; there are {", ".join(VERBS)}')

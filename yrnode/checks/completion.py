@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target
-from yrnode.checks.http import UNVERIFIED, reason
+from yrnode.checks.http import UNVERIFIED, blamed, reason
 from yrnode.model.verdict import Result, fail, ok, unknown
 
 
@@ -29,7 +29,7 @@ class CompletionCheck(Stateless):
                 self.param("key"),
             )
         except aiohttp.ClientError as e:
-            return fail(f"completion: {reason(e)}")
+            return blamed(e, f"completion: {reason(e)}")
         return judge(status, body)
 
 

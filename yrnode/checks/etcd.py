@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from yrnode.checks.base import Stateless, Target
+from yrnode.checks.http import blamed
 from yrnode.model.verdict import Result, fail, ok, unknown
 from yrnode.store.errors import StoreError, StoreRefused
 
@@ -22,7 +23,7 @@ class EtcdReadCheck(Stateless):
             # it answered: what it objects to is us, and a restart would not change its mind
             return unknown(f"linearizable read: {e}")
         except StoreError as e:
-            return fail(f"linearizable read: {e}")
+            return blamed(e, f"linearizable read: {e}")
         return ok("linearizable read answered")
 
 
@@ -35,7 +36,7 @@ class EtcdWriteCheck(Stateless):
             await self.tools.store.put(self.param("key"), value)
             stored = await self.tools.store.get(self.param("key"))
         except StoreError as e:
-            return fail(f"write and read: {e}")
+            return blamed(e, f"write and read: {e}")
         if stored is None or stored.value != value:
             return fail("a read after a write did not return what was written")
         return ok("write and linearizable read answered")

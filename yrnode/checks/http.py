@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target
-from yrnode.model.verdict import Result, fail, ok
+from yrnode.model.verdict import Result, fail, ok, unknown
 
 UNVERIFIED = False
 """For `ssl`: what is asked is our own process on our own address, whose certificate names another host or nobody."""
@@ -22,8 +23,24 @@ class HttpCheck(Stateless):
             async with self.tools.http.get(url, allow_redirects=False, ssl=UNVERIFIED) as response:
                 await response.read()
         except aiohttp.ClientError as e:
-            return fail(f"{url}: {reason(e)}")
+            return blamed(e, f"{url}: {reason(e)}")
         return ok(f"{url}: 200") if response.status == 200 else fail(f"{url}: HTTP {response.status}")
+
+
+_OURS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EPERM, errno.EACCES}
+)
+
+
+def blamed(e: BaseException, evidence: str) -> Result:
+    """A failed request as a verdict: what this process could not do says nothing about the server."""
+    at: BaseException | None = e
+    while at is not None:
+        number = getattr(getattr(at, "os_error", at), "errno", None)
+        if number in _OURS:
+            return unknown(f"{evidence}; this daemon could not ask")
+        at = at.__cause__ or at.__context__
+    return fail(evidence)
 
 
 def reason(e: Exception) -> str:

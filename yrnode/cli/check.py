@@ -1,4 +1,4 @@
-"""`yrnode check`: is the cluster file good?"""
+"""`yrnode check`: is the cluster file good, and would it start here?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import argparse
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
+from yrnode.cli.place import SOCKET
 from yrnode.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from yrnode.config.cluster import Cluster
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,9 +20,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0, or 2 with every fault on a line of its own."""
+    """0; 2 with every fault of the file on a line of its own; 1 with what stands in the way on this host."""
     from yrnode.config.load import find_file, load
-    from yrnode.config.node import this_node
 
     if args.schema:
         from yrnode.config.cluster import Cluster
@@ -27,19 +31,43 @@ def run(args: argparse.Namespace) -> int:
     file = find_file(args.config)
     try:
         cluster = load(file)
-        # a file may be checked anywhere: only a node that is named must be in it
-        if args.node or os.environ.get("YRNODE_NODE"):
-            this_node(cluster, args.node)
+        host = _host_problems(cluster, args)
     except UsageError as e:
         if args.output == "json":
-            print(json.dumps({"ok": False, "file": file, "errors": list(e.lines)}))
+            print(json.dumps({"ok": False, "file": file, "errors": list(e.lines), "host": []}))
         for line in e.lines:
             print(line, file=sys.stderr)
         return 2
     nodes, groups = list(cluster.nodes), list(cluster.groups)
     if args.output == "json":
-        found = {"ok": True, "file": file, "errors": [], "cluster": cluster.cluster, "nodes": nodes, "groups": groups}
-        print(json.dumps(found))
+        found = {"ok": not host, "file": file, "errors": [], "host": host}
+        print(json.dumps({**found, "cluster": cluster.cluster, "nodes": nodes, "groups": groups}))
     else:
         print(f"{file}: good: cluster {cluster.cluster}, nodes {', '.join(nodes)}, groups {', '.join(groups)}")
-    return 0
+    for line in host:
+        print(line, file=sys.stderr)
+    return 1 if host else 0
+
+
+def _host_problems(cluster: Cluster, args: argparse.Namespace) -> list[str]:
+    """What would fail at the start here. UsageError for what the file says and cannot be run."""
+    from yrnode.components import node as components
+    from yrnode.components.supported import refuse_unsupported
+    from yrnode.config.node import nic_of, this_node
+    from yrnode.preflight import host as preflight
+
+    refuse_unsupported(cluster)
+    try:
+        node = this_node(cluster, args.node)
+    except UsageError:
+        # a file may be checked anywhere: only a node that is named must be in it
+        if args.node or os.environ.get("YRNODE_NODE"):
+            raise
+        return []
+    host = components.host_of(cluster, node, os.environ)
+    specs = components.specs(host)
+    if nic_of(host.address) is None:
+        # another host's node: nothing here would be its
+        return []
+    # a daemon that runs holds the ports itself
+    return [] if (host.places.run_dir / SOCKET).exists() else preflight.problems(host, specs)

@@ -57,7 +57,8 @@ class Client:
             connection.close()
             raise self._down() from None
         try:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            whom = {"Yrnode-Node": f"{self._place.cluster}/{self._place.node}"} if self._place.port else {}
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **whom})
             response = connection.getresponse()
             return _judged(response.status, _json(response))
         except (OSError, http.client.HTTPException) as e:

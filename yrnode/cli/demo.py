@@ -70,7 +70,7 @@ def _client(stack: Stack) -> Client:
     from yrnode.cli.client import Client
     from yrnode.cli.place import find
 
-    return Client(find(argparse.Namespace(config=str(stack.config), node=None)))
+    return Client(find(argparse.Namespace(config=str(stack.config), node=stack.node)))
 
 
 def _once(stack: Stack, output: str, limit: float) -> int:
@@ -80,10 +80,10 @@ def _once(stack: Stack, output: str, limit: float) -> int:
     _say(f"yrnode demo: starting in {stack.dir}")
     status = _until_ready(stack, began + limit)
     took = round(time.monotonic() - began, 2)
-    report = verify.verify(str(stack.config), None) if status["ready"] else None
+    report = verify.verify(str(stack.config), stack.node) if status["ready"] else None
     _quietly()
     stopped = stack.stop()
-    left = stack.left_over() + ([] if stopped else ["the daemon itself"])
+    left = stack.left_over() + ([] if stopped else ["the daemon did not stop in order"])
     why = [] if status["ready"] else status["reasons"]
     left += stack.remove()
     good = bool(report and report.good and not left)

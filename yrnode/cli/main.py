@@ -21,7 +21,7 @@ VERBS = {
     "render": ("render", "the exact command lines, environments and files of every component"),
     "status": ("status", "node, components, groups: what is wrong and why"),
     "events": ("events", "what happened, with causes"),
-    "logs": ("logs", "a component's own output, across its rotations"),
+    "logs": ("logs", "a component's own output"),
     "start": ("control", "start a component, a group, or all"),
     "stop": ("control", "stop a component, a group, or all"),
     "restart": ("control", "restart a component, a group, or all"),

@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 after an orderly stop. UsageError before anything has started."""
     from yrnode.components import node as components
+    from yrnode.components.supported import refuse_unsupported
     from yrnode.config.load import load
     from yrnode.config.node import this_node
     from yrnode.node.supervisor import Supervisor
@@ -32,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from yrnode.telemetry.log import set_up
 
     cluster = load(args.config)
+    refuse_unsupported(cluster)
     node = this_node(cluster, args.node)
     host = components.host_of(cluster, node, os.environ)
     specs = components.specs(host)

@@ -17,9 +17,8 @@ NAME = "router"
 
 def spec(host: Host) -> ComponentSpec:
     router = host.cluster.router
-    if router is None or router.kind != "command" or router.argv is None:
-        kind = router.kind if router else "none"
-        raise UsageError(f"router.kind: {kind} is not supported by this version; use command, with argv and health")
+    if router is None or router.argv is None:
+        raise UsageError("router.argv: it is missing; write the router's command")
     argv = environment.find_program(router.argv, host.engine_env)
     env = {**host.engine_env, **environment.no_proxy(host.cluster)}
     url = f"http://{host.address}:{router.port}"

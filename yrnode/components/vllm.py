@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from yrnode.checks.functional import RankTarget
 from yrnode.components import environment
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
@@ -16,10 +15,12 @@ from yrnode.config.group import Group
 from yrnode.config.layout import Server, data_parallel_size, head_address, servers, worker_address
 from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
 from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
+
+if TYPE_CHECKING:
+    from yrnode.checks.functional import RankTarget
 
 SHUTDOWN_TIMEOUT_S = 10
 
@@ -34,10 +35,6 @@ def specs(host: Host) -> list[ComponentSpec]:
 
 def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     cluster = host.cluster
-    if group.mode != "external":
-        raise UsageError(f"groups.{server.group}.mode: headless is not supported by this version; use external")
-    if group.kv_connector.mooncake is not None:
-        raise UsageError(f"groups.{server.group}.kv_connector: mooncake is not supported by this version")
     name = server.name
     bin_argv = environment.find_program(cluster.bin.vllm, host.engine_env)
     args = {**_derived(host, server, group), **node_args(group, host.node)}
@@ -50,6 +47,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         **host.engine_env,
         **environment.no_proxy(cluster),
         "PYTHONHASHSEED": "0",
+        "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, server.devices)),
         "VLLM_RPC_BASE_PATH": str(run_dir),
         # vLLM's process titles would else erase the environment, and with it our mark
         "SPT_NOENV": "1",
@@ -145,6 +143,8 @@ def _checks(url: str, group: Group, args: Mapping[str, Any], env: Mapping[str, s
 
 def target(spec: ComponentSpec) -> RankTarget:
     """The rank as the functional checks see it."""
+    from yrnode.checks.functional import RankTarget
+
     canary = next(c.params for c in spec.checks if c.name == "canary")
     external = "--kv-transfer-config" in spec.argv
     return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external)

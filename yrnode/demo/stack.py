@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -19,9 +18,11 @@ from typing import IO, Any, cast
 from ruamel.yaml import YAML
 
 from yrnode.model.errors import UsageError
+from yrnode.model.secrets import secret
 from yrnode.residue import orphans
 
 FILE = "local-demo.yaml"
+NODE = "n0"
 STOP_S = 60.0
 ORPHAN_GRACE_S = 10.0
 _MODEL_PREFIXES = (
@@ -41,6 +42,8 @@ class Stack:
     """One daemon and its directory. `start`, then `stop`, then `left_over` and `remove`."""
 
     def __init__(self, model: Path | None = None, extra: Sequence[str] = ()) -> None:
+        vllm, flags = (_find_vllm(), _flags(extra)) if model is not None else ("", {})
+        self.node = NODE
         self.dir = Path(tempfile.mkdtemp(prefix="yrnode-demo-"))
         self.config = self.dir / "cluster.yaml"
         self.output = self.dir / "yrnode.log"
@@ -49,11 +52,11 @@ class Stack:
         if model is None:
             shutil.copyfile(shipped(), self.config)
         else:
-            _write_with_model(self.config, model, extra, os.environ)
+            _write_with_model(self.config, vllm, model, flags, os.environ)
 
     def start(self) -> float:
         """Start the daemon; the monotonic time of its start."""
-        argv = [sys.executable, "-m", "yrnode.cli.main", "run", "--config", str(self.config)]
+        argv = [sys.executable, "-m", "yrnode.cli.main", "run", "--config", str(self.config), "--node", NODE]
         with open(self.output, "ab") as out:
             # a session of its own: Ctrl-C on the terminal reaches the demo alone, which then stops it in order
             self._child = subprocess.Popen(
@@ -75,12 +78,14 @@ class Stack:
         """TERM, and wait until the daemon has stopped everything. Whether it ended in time."""
         if self._child is not None and self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self._child.wait(STOP_S)
-        if self.exit_code is not None:
-            # a daemon that died leaves its children to the next one; here there is none
-            asyncio.run(orphans.end("", self._state, ORPHAN_GRACE_S))
-        return self._child is None or self.exit_code is not None
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+        # a daemon that died leaves its children to the next one; here there is none
+        asyncio.run(orphans.end("", self._state, ORPHAN_GRACE_S))
+        return self.exit_code in (0, None)
 
     def left_over(self) -> list[str]:
         """What should not be there after a stop: processes of this stack, and its sockets."""
@@ -94,24 +99,31 @@ class Stack:
         return [f"directory {self.dir}"] if self.dir.exists() else []
 
 
-def _write_with_model(path: Path, model: Path, extra: Sequence[str], caller: Mapping[str, str]) -> None:
-    """The demo's file with one rank of a real vLLM, which is looked up in PATH. UsageError where there is none.
+def _find_vllm() -> str:
+    """A real vLLM from PATH. UsageError where there is none."""
+    found = shutil.which("vllm")
+    if found is None:
+        raise UsageError("vllm is not in PATH; activate its environment first, or leave --model out")
+    return found
 
-    `extra`: more flags of `vllm serve`. The caller's variables for the engine are written into the file: what a rank
+
+def _write_with_model(
+    path: Path, vllm: str, model: Path, flags: Mapping[str, Any], caller: Mapping[str, str]
+) -> None:
+    """The demo's file with one rank of a real vLLM.
+
+    `flags`: more flags of `vllm serve`. The caller's variables for the engine are written into the file: what a rank
     gets is what the file says.
     """
-    vllm = shutil.which("vllm")
-    if vllm is None:
-        raise UsageError("vllm is not in PATH; activate its environment first, or leave --model out")
     yaml = YAML()
     with open(shipped()) as f:
         data = yaml.load(f)
     data["bin"]["vllm"] = vllm
-    data["env"] = {k: v for k, v in sorted(caller.items()) if k.startswith(_MODEL_PREFIXES)}
+    data["env"] = {k: v for k, v in sorted(caller.items()) if k.startswith(_MODEL_PREFIXES) and not secret(k)}
     group = data["groups"]["serve"]
     group["ranks"] = {"n0": 1}
     group["model"] = str(model.resolve())
-    group["args"] = {"served-model-name": "demo", **_flags(extra)}
+    group["args"] = {"served-model-name": "demo", **flags}
     # the connector to the datasystem is part of vllm-ascend
     del group["kv_connector"]
     with open(path, "w") as out:

@@ -1,0 +1,51 @@
+"""What the cluster file may say and this version cannot do: refused, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yrnode.config.cluster import Cluster
+from yrnode.config.layout import data_parallel_size, group_nodes
+from yrnode.model.errors import UsageError
+
+_NOT_YET = "this version cannot do that yet"
+
+
+def refuse_underivable(cluster: Cluster) -> None:
+    """UsageError with a line for each thing that no command line is made from."""
+    _refuse(_underivable(cluster))
+
+
+def refuse_unsupported(cluster: Cluster) -> None:
+    """UsageError with a line for each thing that would not work when run."""
+    _refuse([*_underivable(cluster), *_unsupported(cluster)])
+
+
+def _refuse(found: Iterable[tuple[str, str]]) -> None:
+    lines = [f"{key}: {_NOT_YET}; {cure}" for key, cure in found]
+    if lines:
+        raise UsageError(*lines)
+
+
+def _underivable(cluster: Cluster) -> Iterable[tuple[str, str]]:
+    if cluster.router is not None and cluster.router.kind != "command":
+        yield "router.kind", "use command, with argv and health"
+    for name, group in cluster.groups.items():
+        if group.mode != "external":
+            yield f"groups.{name}.mode", "use external"
+        if group.kv_connector.mooncake is not None:
+            yield f"groups.{name}.kv_connector.mooncake", "use ascend_store alone"
+
+
+def _unsupported(cluster: Cluster) -> Iterable[tuple[str, str]]:
+    if cluster.etcd.tls is not None:
+        yield "etcd.tls", "leave it out, and keep etcd on a closed network"
+    if cluster.etcd.auth is not None:
+        yield "etcd.auth", "leave it out"
+    if cluster.datasystem.on_worker_restart != "keep":
+        yield "datasystem.on_worker_restart", "use keep"
+    for name, group in cluster.groups.items():
+        if group.restart_with:
+            yield f"groups.{name}.restart_with", "leave it out"
+        if len(group_nodes(group)) > 1 and data_parallel_size(group) > 1:
+            yield f"groups.{name}.ranks", "keep a data-parallel group on one node"
