@@ -13,6 +13,7 @@ from yrnode.config.layout import etcd_nodes
 from yrnode.model.cause import Cause
 from yrnode.model.spec import ComponentSpec
 from yrnode.process.exit import Exit
+from yrnode.process.rotate import rotations
 
 
 def host_of(cluster: Cluster, node: str, caller: Mapping[str, str]) -> Host:
@@ -37,7 +38,7 @@ def specs(host: Host) -> list[ComponentSpec]:
 def output_files(spec: ComponentSpec) -> list[Path]:
     """Files with what a component has said, oldest first."""
     own = [datasystem.newest_log(spec.dir / "datasystem/logs")] if spec.kind == "worker" else []
-    return [spec.log, *(p for p in own if p is not None)]
+    return [*rotations(spec.log), spec.log, *(p for p in own if p is not None)]
 
 
 def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str]) -> Cause:
