@@ -14,7 +14,7 @@ from tests.checks.conftest import TARGET, tools
 from tests.process.lab import until
 from tests.support.etcd import Etcd, start_etcd
 from yrnode.checks.etcd import EtcdReadCheck, EtcdWriteCheck
-from yrnode.checks.ring import STEADY_S, RingCheck, WorkerKeyCheck
+from yrnode.checks.ring import RingCheck, WorkerKeyCheck
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, Verdict
 from yrnode.store import KeyValue, StoreRefused, StoreUnavailable
@@ -130,6 +130,8 @@ async def test_a_write_that_is_not_read_back() -> None:
 
 
 ADDRESS = "10.0.0.1:1848"
+# period times failures of the spec that these tests use
+STEADY_S = 3.0
 PARAMS = {"address": ADDRESS, "cluster_name": ""}
 
 

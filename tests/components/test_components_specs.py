@@ -44,8 +44,8 @@ def test_every_component_is_gated_by_proof(demo: Host) -> None:
 def test_what_may_stop_a_component_by_itself(demo: Host) -> None:
     act = {s.name: [c.name for c in s.checks if c.act and c.watch] for s in node.specs(demo)}
     assert act["etcd"] == ["read"]
-    # the ring and the key are the cache group's to judge
-    assert act["worker"] == ["kv"]
+    # the ring is the cache group's to judge
+    assert act["worker"] == ["key", "kv"]
     assert set(act["rank/serve/0"]) <= {"processes", "health"}
 
 

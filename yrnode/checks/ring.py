@@ -1,7 +1,8 @@
 """Whether the datasystem counts the worker in: its own key, and its address in the ring.
 
 A worker that has lost either goes on saying "liveness check success". The store's word is taken only after it has
-answered without a break for a while: after an outage a worker needs about 10 s to come back.
+answered without a break for as long as the check's own threshold: after an outage a worker needs about 10 s to
+come back.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from yrnode.checks.base import Stateless, Target
 from yrnode.model.verdict import Result, fail, ok, unknown
 from yrnode.store.errors import StoreError
 from yrnode.store.keys import DatasystemKeys, ring_has
-
-STEADY_S = 30.0
 
 
 class _StoreWord(Stateless):
@@ -24,7 +23,7 @@ class _StoreWord(Stateless):
 
     def _bad(self, evidence: str) -> Result:
         steady = self.tools.store_steady_s()
-        if steady < STEADY_S:
+        if steady < self.spec.period_s * self.spec.failures:
             return unknown(f"{evidence}; the store answers only since {steady:.0f} s")
         return fail(evidence)
 

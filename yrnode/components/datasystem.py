@@ -19,6 +19,8 @@ from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
 
 NAME = "worker"
+GROUP = "cache"
+"""All workers of the cluster: they share one ring in the store."""
 LONGEST_SOCKET_DIR = 80
 """Bytes of --unix_domain_socket_dir that the worker takes."""
 _CONFIGURATION = (
@@ -69,8 +71,9 @@ def spec(host: Host) -> ComponentSpec:
     }
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, act=False),
-        # Whether a worker that lost its place is restarted alone is the cache group's decision, so these two observe.
-        CheckSpec("key", "worker-key", 2.0, 2.0, failures=15, gate=True, act=False, params=where),
+        # A worker whose own key is not ready for 30 s is restarted alone. One that the ring has lost is not cured by
+        # that: the ring check only observes, and the cache group judges it.
+        CheckSpec("key", "worker-key", 2.0, 2.0, failures=15, gate=True, params=where),
         CheckSpec("ring", "worker-ring", 2.0, 2.0, failures=15, gate=True, act=False, params=where),
         CheckSpec("kv", "worker-kv", 1.0, 2.0, failures=2, gate=True, after=("key", "ring"), params=probe),
     )
@@ -82,6 +85,7 @@ def spec(host: Host) -> ComponentSpec:
         env,
         directory,
         host.log(NAME),
+        lives_with=GROUP,
         launcher=True,
         start_timeout_s=ds.start_timeout + 10.0,
         stop_grace_s=20.0,

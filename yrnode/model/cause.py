@@ -15,16 +15,28 @@ class Reason(str, Enum):
     GROUP = "group"  # the whole group restarts, for another member's fault
     EXITED = "exited"  # a process ended that nobody had asked to end
     CHECK = "check"  # a check failed beyond its threshold
+    HANG = "hang"  # alive and of no use: two witnesses
     START_TIMEOUT = "start-timeout"  # not proven within its start deadline
     START_FAILED = "start-failed"  # ended, or could not be launched, before it was proven
     CONFIGURATION = "configuration"  # what the user wrote cannot work: never retried
+    STORE = "store"  # the store's data is another than it was
     RESIDUE = "residue"  # something left over is in the way
     PROVEN = "proven"  # the gates have passed
     RECOVERED = "recovered"  # failing checks pass again
     GONE = "gone"  # nothing of the instance is left
 
 
-FAULTS = frozenset({Reason.EXITED, Reason.CHECK, Reason.START_TIMEOUT, Reason.START_FAILED, Reason.CONFIGURATION})
+FAULTS = frozenset(
+    {
+        Reason.EXITED,
+        Reason.CHECK,
+        Reason.HANG,
+        Reason.START_TIMEOUT,
+        Reason.START_FAILED,
+        Reason.CONFIGURATION,
+        Reason.STORE,
+    }
+)
 """Reasons that count against a restart budget."""
 
 

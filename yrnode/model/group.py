@@ -8,6 +8,11 @@ from enum import Enum
 from yrnode.model.cause import Cause
 
 
+class GroupKind(str, Enum):
+    SERVING = "serving"  # ranks: they live and die together
+    CACHE = "cache"  # workers: each restarts alone, all together when their ring is lost
+
+
 class Stage(str, Enum):
     STOP = "stop"  # every member stops and cleans
     GO = "go"  # every member may start, once
@@ -20,7 +25,10 @@ class Stage(str, Enum):
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """`n` counts lives from 1. `fails` counts faults in a row. `not_before` is the earliest go, monotonic seconds."""
+    """`n` counts lives from 1. `fails` counts faults in a row. `not_before`: the earliest go, monotonic seconds.
+
+    `rpc_port`: this life's data-parallel port, where the file gives none. `store`: the store's uuid at go (cache).
+    """
 
     n: int
     stage: Stage
@@ -28,9 +36,11 @@ class GroupRecord:
     fails: int = 0
     not_before: float = 0.0
     rpc_port: int | None = None
+    store: str = ""
 
 
 class GroupMove(str, Enum):
     BUMP = "bump"  # n -> n+1, stage stop
+    CLEAR = "clear"  # delete what a stopped cache group keeps in the store
     GO = "go"
     FAIL = "fail"  # n -> n+1, stage failed

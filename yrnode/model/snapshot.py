@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from yrnode.model.cause import Cause
-from yrnode.model.group import GroupRecord
+from yrnode.model.group import GroupKind, GroupRecord
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
@@ -25,9 +25,10 @@ class Failure:
 class ComponentView:
     """One component. Times are monotonic seconds.
 
-    `death`: the cause read from an exit or a failed launch of the current instance. `cleaned`: the residue room
-    is done; `blocked` says what it found in the way. `gone`: nothing of the instance is left. `leaving`: why the
-    current stop was asked for. `restart`: an operator's request that is not carried out yet.
+    `death`: the cause read from an exit or a failed launch of the current instance. `cleaned`: the residue room is
+    done; `blocked` says what it found in the way. `gone`: nothing of the instance is left. `leaving`: why the current
+    stop was asked for. `life`: the record's n of the group that it lives with, at its start. `restart`: an operator's
+    request that is not carried out yet.
     """
 
     spec: ComponentSpec
@@ -39,6 +40,7 @@ class ComponentView:
     cause: Cause | None = None
     instance: str = ""
     generation: int = 0
+    life: int = 0
     pid: int | None = None
     deadline: float | None = None
     death: Cause | None = None
@@ -67,9 +69,13 @@ class ComponentView:
 
 @dataclass(frozen=True)
 class GroupView:
+    """`cleared`: the life for which what the group keeps in the store has been deleted (cache)."""
+
     name: str
     record: GroupRecord
     members: tuple[str, ...]
+    kind: GroupKind = GroupKind.SERVING
+    cleared: int = 0
     wanted: bool = True
     unwanted: Cause | None = None
     restart: Cause | None = None
@@ -77,7 +83,10 @@ class GroupView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays."""
+    """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays.
+
+    `store_id`: the uuid that the store's data carries, empty while it is not known.
+    """
 
     now: float
     jitter: float
@@ -85,4 +94,5 @@ class Snapshot:
     groups: Mapping[str, GroupView] = field(default_factory=dict)
     store_available: bool = False
     store_since: float = 0.0
+    store_id: str = ""
     closing: bool = False

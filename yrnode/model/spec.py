@@ -18,7 +18,8 @@ class CheckSpec:
     """One check of one component. Durations in seconds, thresholds in results in a row.
 
     `gate`: must have passed before the component counts as ready. `watch`: goes on while it is ready.
-    `act`: False only observes. `after`: checks of the same component that must have passed before this one runs.
+    `act`: False only observes. `witness`: never acts alone, only together with another (`policy/hang.py`).
+    `after`: checks of the same component that must have passed before this one runs.
     `params` is read by the check of that `kind`.
     """
 
@@ -31,6 +32,7 @@ class CheckSpec:
     gate: bool = False
     watch: bool = True
     act: bool = True
+    witness: bool = False
     after: tuple[str, ...] = ()
     gate_period_s: float = 0.2
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class ComponentSpec:
     `launcher`: `argv` starts the real process in a session of its own and exits 0 when that is up (dscli).
     `files` are written before the start, path to text. `dirs` are made, `stale` files and folders are what an
     ended instance leaves: they are removed before a start and after a stop. `url`: where it serves.
+    `lives_with`: a group that it stops and starts with, though it restarts alone too (the cache group).
     `data_dir`: data that outlives instances (etcd).
     """
 
@@ -65,6 +68,7 @@ class ComponentSpec:
     log: Path
     group: str | None = None
     rank: int | None = None
+    lives_with: str | None = None
     unset: tuple[str, ...] = ()
     launcher: bool = False
     start_timeout_s: float = 60.0

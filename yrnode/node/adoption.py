@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupRecord, Stage
+from yrnode.model.group import GroupKind, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView
 from yrnode.model.state import State
 from yrnode.node.memory import Memory
@@ -57,6 +57,7 @@ def take_over(world: World, name: str, instance: Instance, now: float) -> None:
         cause=Cause(Reason.START, f"adopted as instance {kept.instance}, which an earlier yrnode had started"),
         instance=kept.instance,
         generation=kept.generation,
+        life=kept.life,
         pid=instance.pid,
         deadline=None if ready else now + view.spec.start_timeout_s,
         ready_at=kept.ready_at,
@@ -71,6 +72,11 @@ def recall_group(group: GroupView, memory: Memory, components: Mapping[str, Comp
         if kept.stage is Stage.STOP and kept.cause.reason is Reason.SHUTDOWN:
             return replace(kept, cause=Cause(Reason.START, "start after a shutdown"))
         return kept
+    if group.kind is GroupKind.CACHE:
+        lives = [components[m].life for m in group.members if components[m].state is not State.STOPPED]
+        found = Cause(Reason.START, "the group's record was lost; its workers were found running")
+        # its store is not known then: the next go will know
+        return GroupRecord(max(lives), Stage.GO, found) if any(lives) else first_record()
     running = [components[m].generation for m in group.members if components[m].state is not State.STOPPED]
     if not running:
         return first_record()

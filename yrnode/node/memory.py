@@ -78,6 +78,7 @@ def _as_dict(record: GroupRecord) -> dict[str, Any]:
         "fails": record.fails,
         "not_before": record.not_before,
         "rpc_port": record.rpc_port,
+        "store": record.store,
     }
 
 
@@ -91,4 +92,5 @@ def _from_dict(data: dict[str, Any]) -> GroupRecord:
         fails=int(data["fails"]),
         not_before=float(data["not_before"]),
         rpc_port=None if rpc_port is None else int(rpc_port),
+        store=str(data.get("store", "")),
     )

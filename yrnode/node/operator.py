@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
-from yrnode.model.group import Stage
+from yrnode.model.group import GroupKind, Stage
 from yrnode.model.snapshot import ComponentView, GroupView
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.node.world import World
@@ -25,7 +25,7 @@ class Radius:
 
 def radius(world: World, verb: str, target: str) -> Radius:
     """UsageError for an unknown target."""
-    groups, singles = _resolve(world, target)
+    groups, singles = _resolve(world, verb, target)
     members = {m for g in groups for m in world.groups[g].members} | set(singles)
     touched = [c for c in world.components.values() if c.name in members]
     if verb == "stop":
@@ -40,10 +40,15 @@ def _wanted(world: World, c: ComponentView) -> bool:
     return c.wanted if c.spec.group is None else world.groups[c.spec.group].wanted
 
 
-def _resolve(world: World, target: str) -> tuple[list[str], list[str]]:
+def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]]:
     if target == ALL:
-        return list(world.groups), [c.name for c in world.components.values() if c.spec.group is None]
-    if target in world.groups:
+        serving = [g.name for g in world.groups.values() if g.kind is GroupKind.SERVING]
+        return serving, [c.name for c in world.components.values() if c.spec.group is None]
+    group = world.groups.get(target)
+    if group is not None and group.kind is GroupKind.CACHE and verb != "restart":
+        # its members are started and stopped one by one; only a restart is the group's own
+        return [], list(group.members)
+    if group is not None:
         return [target], []
     view = world.components.get(target)
     if view is None:
@@ -85,7 +90,8 @@ def _single(world: World, name: str, verb: str, cause: Cause) -> None:
 def stopped_by_wish(world: World) -> dict[str, Cause]:
     """What an operator wants to stay stopped, by group or component."""
     singles = [c for c in world.components.values() if c.spec.group is None]
-    views: dict[str, GroupView | ComponentView] = {**world.groups, **{c.name: c for c in singles}}
+    serving = {g.name: g for g in world.groups.values() if g.kind is GroupKind.SERVING}
+    views: dict[str, GroupView | ComponentView] = {**serving, **{c.name: c for c in singles}}
     return {name: v.unwanted for name, v in views.items() if not v.wanted and v.unwanted is not None}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Callable
 
-from yrnode.store.errors import StoreError
-from yrnode.store.interface import Store
+from yrnode.store.errors import StoreError, StoreRefused
+from yrnode.store.interface import Put, Store, absent
 
 log = logging.getLogger("yrnode.node")
 
@@ -17,13 +18,17 @@ PERIOD_DOWN_S = 0.2
 
 
 class StoreWatch:
-    """`changed` gets (available, evidence) at each change. It starts out unavailable."""
+    """`changed` gets (available, evidence, id) at each change. It starts out unavailable.
 
-    def __init__(self, store: Store, key: str, changed: Callable[[bool, str], None]) -> None:
+    `key` holds the uuid of the store's data, made once: another one means that the data was lost or replaced.
+    """
+
+    def __init__(self, store: Store, key: str, changed: Callable[[bool, str, str], None]) -> None:
         self._store = store
         self._key = key
         self._changed = changed
         self.available = False
+        self.id = ""
         self.since = time.monotonic()
         self._task = asyncio.create_task(self._run(), name="store watch")
 
@@ -34,7 +39,7 @@ class StoreWatch:
     async def _run(self) -> None:
         while True:
             try:
-                await self._store.get(self._key)
+                found = await self._identify()
             except StoreError as e:
                 self._say(False, str(e))
             except Exception as e:
@@ -42,13 +47,27 @@ class StoreWatch:
                 log.exception("the store's probe failed")
                 self._say(False, f"the probe itself failed: {e!r}")
             else:
-                self._say(True, "")
+                self._say(True, "", found)
             await asyncio.sleep(PERIOD_S if self.available else PERIOD_DOWN_S)
 
-    def _say(self, available: bool, evidence: str) -> None:
-        if available is not self.available:
-            self.available, self.since = available, time.monotonic()
-            self._changed(available, evidence)
+    async def _identify(self) -> str:
+        """The store's uuid, written when it has none; empty where a store that refuses writes has none."""
+        kv = await self._store.get(self._key)
+        if kv is None:
+            try:
+                await self._store.txn([absent(self._key)], [Put(self._key, uuid.uuid4().hex.encode())])
+            except StoreRefused:
+                return ""
+            kv = await self._store.get(self._key)
+        return kv.value.decode("utf-8", "replace") if kv is not None else ""
+
+    def _say(self, available: bool, evidence: str, found: str = "") -> None:
+        known = found or self.id
+        if available is not self.available or known != self.id:
+            if available is not self.available:
+                self.since = time.monotonic()
+            self.available, self.id = available, known
+            self._changed(available, evidence, known)
 
     async def close(self) -> None:
         self._task.cancel()

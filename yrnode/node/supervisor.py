@@ -27,6 +27,7 @@ from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, operator, world
+from yrnode.node.clearing import clear_datasystem
 from yrnode.node.memory import Memory
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.unit import Unit
@@ -63,6 +64,7 @@ class Supervisor:
         self._memory = Memory(self._places.state_dir)
         self._told: dict[str, str] = {}
         self._detached = False
+        self._clearing: asyncio.Task[None] | None = None
         self._round_at = now
         self._wake = asyncio.Event()
         self._ready_said = False
@@ -70,7 +72,8 @@ class Supervisor:
         self._bumped_at: dict[str, float] = {}
         self.events = EventLog(self._places.state_dir / "events.jsonl")
         self.metrics = Metrics(node, version, self.snapshot)
-        self.ready = asyncio.Event()
+        self.rounds = 0
+        """How many the loop has made: what feeds the watchdog."""
 
     # what the API reads
 
@@ -127,7 +130,7 @@ class Supervisor:
 
     async def run(self) -> None:
         become_subreaper()
-        store = EtcdGateway(etcd_endpoints(self._cluster), timeout_s=STORE_TIMEOUT_S)
+        self._store = store = EtcdGateway(etcd_endpoints(self._cluster), timeout_s=STORE_TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
@@ -144,6 +147,8 @@ class Supervisor:
                 await self._rounds()
             finally:
                 reaper.close()
+                if self._clearing is not None:
+                    self._clearing.cancel()
                 await watch.close()
                 for unit in self._units.values():
                     await unit.close()
@@ -184,6 +189,7 @@ class Supervisor:
                 await asyncio.sleep(AFTER_ERROR_S)
                 continue
             self._round_at = time.monotonic()
+            self.rounds += 1
             self.metrics.observe_loop(self._round_at - began)
             await asyncio.sleep(FLOOR_S)
             if not busy:
@@ -251,9 +257,12 @@ class Supervisor:
     def _act_on_group(self, action: Action, now: float) -> bool:
         """A record is kept before it is acted on: one that cannot be written is tried again later."""
         name, record = action.target, action.record
+        if action.move is GroupMove.CLEAR:
+            return self._clear(name)
         if record is None:
             raise ValueError(f"{action.move.value} of {name} without a record")
-        if action.move is GroupMove.GO and self._cluster.groups[name].rpc_port is None:
+        own = self._cluster.groups.get(name)
+        if action.move is GroupMove.GO and own is not None and own.rpc_port is None:
             record = replace(record, rpc_port=self._free_port())
         try:
             self._memory.save_group(name, record)
@@ -269,6 +278,26 @@ class Supervisor:
         self.events.emit(name, action.move.value, action.cause, generation=record.n)
         return True
 
+    def _clear(self, group: str) -> bool:
+        """Delete what the stopped cache group keeps in the store; done when `cleared` says so."""
+        if self._clearing is None or self._clearing.done():
+            self._clearing = asyncio.create_task(self._clear_store(group), name=f"{group} clear")
+        # the round that follows is the task's to ask for
+        return False
+
+    async def _clear_store(self, group: str) -> None:
+        view = self._world.groups[group]
+        stopped = {self._world.components[m].spec.url for m in view.members}
+        why = await clear_datasystem(self._store, self._cluster.datasystem.cluster_name, stopped)
+        if why:
+            self._tell_once(group, f"what the datasystem keeps in the store cannot be deleted yet: {why}")
+            await asyncio.sleep(AFTER_ERROR_S)
+        else:
+            self._told.pop(group, None)
+            self._world.update_group(group, cleared=view.record.n)
+            self.events.emit(group, GroupMove.CLEAR.value, view.record.cause, generation=view.record.n)
+        self._wake.set()
+
     def _free_port(self) -> int:
         """One that no part of the file claims either. OSError where none is free."""
         own = self.identity.node
@@ -280,7 +309,15 @@ class Supervisor:
         port = self._world.groups[group].record.rpc_port if group else None
         return {} if port is None else {RPC_PORT: str(port)}
 
-    def _store_changed(self, available: bool, evidence: str) -> None:
+    def _store_changed(self, available: bool, evidence: str, store_id: str) -> None:
+        before, known = self._world.store_available, self._world.store_id
+        self._world.store_id = store_id
+        if available is before:
+            if known and store_id != known:
+                cause = Cause(Reason.STORE, "the store has lost its data", f"store {store_id} instead of {known}")
+                self.events.emit("store", "replaced", cause)
+            self._wake.set()
+            return
         self._world.store_available, self._world.store_since = available, time.monotonic()
         if available:
             self.events.emit("store", "available", Cause(Reason.RECOVERED, "the store answers"))
@@ -294,7 +331,6 @@ class Supervisor:
         if ready and not self._ready_said:
             took = now - self._unready_since
             self.events.emit("yrnode", "ready", Cause(Reason.PROVEN, f"READY after {took:.1f} s"))
-            self.ready.set()
         elif self._ready_said and not ready and not self._world.closing:
             self._unready_since = now
             self.events.emit("yrnode", "not-ready", Cause(Reason.CHECK, "not every component is ready"))

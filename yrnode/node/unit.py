@@ -96,7 +96,7 @@ class Unit:
     def _start(self, values: Mapping[str, str]) -> None:
         view = self.view
         try:
-            instance = launch(view.spec, view.generation, self._owner, self._ended, values)
+            instance = launch(view.spec, view.generation, self._owner, self._ended, values, view.life)
         except LaunchError as e:
             self._world.update(self.name, death=Cause(Reason.START_FAILED, str(e), "", self.name))
             self._wake()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupMove
+from yrnode.model.group import GroupKind, GroupMove
 from yrnode.model.snapshot import ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State, after
@@ -26,6 +26,7 @@ class World:
     groups: dict[str, GroupView] = field(default_factory=dict)
     store_available: bool = False
     store_since: float = 0.0
+    store_id: str = ""
     closing: bool = False
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
@@ -36,6 +37,7 @@ class World:
             dict(self.groups),
             self.store_available,
             self.store_since,
+            self.store_id,
             self.closing,
         )
 
@@ -54,6 +56,8 @@ class World:
             self._apply_component(action.move, action, now)
 
     def _apply_group(self, action: Action) -> None:
+        if action.move is GroupMove.CLEAR:
+            return
         if action.record is None:
             raise ValueError(f"{action.move.value} of {action.target} without a record")
         self.update_group(action.target, record=action.record)
@@ -81,6 +85,7 @@ class World:
             case Move.START:
                 facts |= {
                     "generation": self._generation(view),
+                    "life": self.groups[view.spec.lives_with].record.n if view.spec.lives_with else 0,
                     "deadline": now + view.spec.start_timeout_s,
                     "checks": fresh_checks(view.spec),
                     "ready_at": None,
@@ -145,6 +150,10 @@ def make(specs: Iterable[ComponentSpec], now: float) -> World:
         if view.spec.group is not None:
             members.setdefault(view.spec.group, []).append(view.name)
     groups = {name: GroupView(name, first_record(), tuple(m)) for name, m in members.items()}
+    for view in components.values():
+        name = view.spec.lives_with
+        if name is not None:
+            groups[name] = GroupView(name, first_record(), (view.name,), GroupKind.CACHE)
     return World(components, groups)
 
 

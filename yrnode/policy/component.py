@@ -115,9 +115,19 @@ def _running(c: ComponentView, s: Snapshot) -> Action | None:
             own = record.cause.component == c.name
             why = record.cause if own else Cause(Reason.GROUP, *_group_words(c, s))
             return Action(Move.STOP, c.name, why)
+    elif _life_over(c, s):
+        return Action(Move.STOP, c.name, Cause(Reason.GROUP, *_group_words(c, s)))
     elif found := fault(c, s):
         return Action(Move.STOP, c.name, found)
     return _health(c)
+
+
+def _life_over(c: ComponentView, s: Snapshot) -> bool:
+    """Whether the group that it lives with, beside its own restarts, is stopping or has begun another life."""
+    if c.spec.lives_with is None:
+        return False
+    record = s.groups[c.spec.lives_with].record
+    return record.stage is not Stage.GO or c.life < record.n
 
 
 def _health(c: ComponentView) -> Action | None:
@@ -136,9 +146,10 @@ def _health(c: ComponentView) -> Action | None:
 
 
 def _group_words(c: ComponentView, s: Snapshot) -> tuple[str, str]:
-    record = s.groups[c.spec.group or ""].record
+    group = c.spec.group or c.spec.lives_with or ""
+    record = s.groups[group].record
     whose = f"{record.cause.component}: " if record.cause.component else ""
-    return f"group {c.spec.group} restarts as generation {record.n}", f"{whose}{record.cause}"
+    return f"group {group} restarts as generation {record.n}", f"{whose}{record.cause}"
 
 
 def _resting(c: ComponentView, s: Snapshot) -> Action | None:
@@ -177,6 +188,12 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.GIVE_UP, c.name, c.blocked)
     elif not c.cleaned:
         return None
+    elif c.spec.lives_with is not None:
+        record = s.groups[c.spec.lives_with].record
+        if record.stage is Stage.FAILED:
+            return Action(Move.GIVE_UP, c.name, record.cause)
+        if record.stage is not Stage.GO:
+            return None
     # what it needs may have gone while it was being cleaned
     return None if missing(c, s) else Action(Move.START, c.name, cause)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupMove, GroupRecord, Stage
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, State
-from yrnode.policy import component, restart
+from yrnode.policy import cache, component, restart
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ def first_record() -> GroupRecord:
 
 def decide(g: GroupView, s: Snapshot) -> Action | None:
     members = [s.components[name] for name in g.members]
+    if g.kind is GroupKind.CACHE:
+        return _decide_cache(g, members, s)
     if not g.wanted:
         if g.record.stage is Stage.STOP:
             return None
@@ -46,6 +48,15 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
     if g.record.stage is Stage.STOP:
         return _go(g, members, s)
     return None
+
+
+def _decide_cache(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | None:
+    if g.restart is not None:
+        return _bump(g, g.restart, 0, 0.0)
+    if g.record.stage is Stage.GO:
+        found = cache.evidence(g, s)
+        return _fault(g, members, found, s) if found is not None else None
+    return cache.go(g, members, s) if g.record.stage is Stage.STOP else None
 
 
 def _judge(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | None:

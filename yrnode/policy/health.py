@@ -11,10 +11,12 @@ from yrnode.model.verdict import Result, Tally, Verdict
 def fold(tally: Tally, result: Result, at: float, spec: CheckSpec) -> Tally:
     """The tally after one more result. An unknown result changes neither row: it proves nothing."""
     if result.verdict is Verdict.UNKNOWN:
-        return replace(tally, result=result, at=at)
+        return replace(tally, result=result, at=at, passed=tally.passed or result.proves)
     if result.verdict is Verdict.OK:
         successes = tally.successes + 1
         failing = tally.failing and successes < spec.successes
-        return Tally(result, at, 0, successes, failing, passed=True)
+        return Tally(result, at, 0, successes, failing, True, tally.episodes)
     failures = tally.failures + 1
-    return Tally(result, at, failures, 0, tally.failing or failures >= spec.failures, tally.passed)
+    failing = tally.failing or failures >= spec.failures
+    episodes = tally.episodes + (failing and not tally.failing)
+    return Tally(result, at, failures, 0, failing, tally.passed, episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yrnode.model.group import GroupKind
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import State
 from yrnode.policy import component
@@ -18,7 +19,8 @@ def unready(s: Snapshot) -> list[ComponentView]:
 
 def serves(s: Snapshot) -> bool:
     """Whether operators let this node serve: some group of it, or, without groups, some component is wanted."""
-    wanted = [g.wanted for g in s.groups.values()] or [component.wanted(c, s) for c in s.components.values()]
+    serving = [g for g in s.groups.values() if g.kind is GroupKind.SERVING]
+    wanted = [g.wanted for g in serving] or [component.wanted(c, s) for c in s.components.values()]
     return any(wanted)
 
 

@@ -34,13 +34,18 @@ class Owner:
 
 
 def launch(
-    spec: ComponentSpec, generation: int, owner: Owner, ended: Callable[[Exit], None], values: Mapping[str, str]
+    spec: ComponentSpec,
+    generation: int,
+    owner: Owner,
+    ended: Callable[[Exit], None],
+    values: Mapping[str, str],
+    life: int = 0,
 ) -> Instance:
     """Start the program. LaunchError when that cannot be done, and then nothing runs.
 
     `values` replaces whole arguments that are only known now (an rpc port).
     """
-    record = _new_record(spec, generation, owner)
+    record = _new_record(spec, generation, owner, life)
     env = {
         **spec.env,
         "YRNODE_INSTANCE": record.mark,
@@ -75,7 +80,7 @@ def launch(
     return instance
 
 
-def _new_record(spec: ComponentSpec, generation: int, owner: Owner) -> Record:
+def _new_record(spec: ComponentSpec, generation: int, owner: Owner, life: int) -> Record:
     instance = secrets.token_hex(4)
     return Record(
         component=spec.name,
@@ -87,6 +92,7 @@ def _new_record(spec: ComponentSpec, generation: int, owner: Owner) -> Record:
         # CLOCK_BOOTTIME counts as start ticks do
         began=int(time.clock_gettime(time.CLOCK_BOOTTIME) * table.TICKS_PER_S),
         shm_before=all_shm(),
+        life=life,
     )
 
 

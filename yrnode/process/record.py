@@ -33,7 +33,8 @@ class Ident:
 @dataclass(frozen=True)
 class Record:
     """`began`: the start, in clock ticks since boot, before which no member can have started.
-    `ready_at`: monotonic seconds, None before it was ready. `shm_before`: what was in /dev/shm before the start."""
+    `ready_at`: monotonic seconds, None before it was ready. `shm_before`: what was in /dev/shm before the start.
+    `life`: the n of the group that it lives with."""
 
     component: str
     instance: str
@@ -46,6 +47,7 @@ class Record:
     main: Ident | None = None
     ready_at: float | None = None
     shm_before: tuple[str, ...] = ()
+    life: int = 0
 
     def save(self, path: Path) -> None:
         """OSError when it cannot be written."""
@@ -74,6 +76,7 @@ def load(path: Path) -> Record | None:
             main=_ident(data.get("main")),
             ready_at=None if data.get("ready_at") is None else float(data["ready_at"]),
             shm_before=tuple(_text(x) for x in data.get("shm_before", ())),
+            life=_whole(data.get("life", 0)),
         )
     except (KeyError, TypeError, ValueError) as e:
         raise atomic.Unreadable(f"{path}: wrong content ({e!r})") from None

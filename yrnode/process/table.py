@@ -18,7 +18,10 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Proc:
-    """One process. `start_ticks` (clock ticks since boot) and the boot id make a pid unique."""
+    """One process. `start_ticks` (clock ticks since boot) and the boot id make a pid unique.
+
+    `cpu_ticks`: CPU time that it has used, all threads, user and system.
+    """
 
     pid: int
     comm: str
@@ -27,6 +30,7 @@ class Proc:
     pgid: int
     sid: int
     start_ticks: int
+    cpu_ticks: int = 0
 
     def __str__(self) -> str:
         return f"pid {self.pid} ({self.comm}, state {self.state})"
@@ -43,7 +47,14 @@ def read(pid: int) -> Proc | None:
     head, _, rest = text.rpartition(")")
     fields = rest.split()
     return Proc(
-        pid, head.partition("(")[2], fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+        pid,
+        head.partition("(")[2],
+        fields[0],
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        int(fields[19]),
+        int(fields[11]) + int(fields[12]),
     )
 
 

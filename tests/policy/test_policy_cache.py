@@ -1,0 +1,119 @@
+"""The cache group: workers restart alone, all of them when their ring is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
+from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
+from yrnode.model.spec import CheckSpec, ComponentSpec
+from yrnode.model.state import Move, Plane, State
+from yrnode.model.verdict import Result, Tally, Verdict
+from yrnode.policy.plan import decide
+
+START = Cause(Reason.START, "first start")
+DEATH = Cause(Reason.EXITED, "exited: killed by SIGKILL", "", "worker")
+FAILING = Tally(Result(Verdict.FAIL, "not in the ring"), 0, 15, 0, True, True)
+
+
+def spec(name: str, plane: Plane, lives_with: str | None = None) -> ComponentSpec:
+    checks = (CheckSpec("ring", "worker-ring", 2, 2, act=False), CheckSpec("kv", "worker-kv", 1, 2))
+    here = Path("/x")
+    return ComponentSpec(name, name, plane, ("x",), {}, here, here, lives_with=lives_with, checks=checks)
+
+
+def view(name: str, plane: Plane, state: State, **facts: Any) -> ComponentView:
+    checks = {"ring": Tally(passed=True), "kv": Tally(passed=True), **facts.pop("checks", {})}
+    lives_with = "cache" if plane is Plane.CACHE else None
+    return ComponentView(spec(name, plane, lives_with), state, 0.0, checks=checks, **facts)
+
+
+def moves(
+    record: GroupRecord, worker: ComponentView, store_id: str = "a", available: bool = True, cleared: int = 0
+) -> dict[str, tuple[Any, Cause]]:
+    etcd = view("etcd", Plane.STORE, State.READY)
+    group = GroupView("cache", record, ("worker",), GroupKind.CACHE, cleared)
+    s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, 0.0, store_id)
+    return {a.target: (a.move, a.cause) for a in decide(s)}
+
+
+GO = GroupRecord(1, Stage.GO, START, store="a")
+STOP = GroupRecord(2, Stage.STOP, START)
+
+
+def ready(**facts: Any) -> ComponentView:
+    return view("worker", Plane.CACHE, State.READY, life=1, generation=3, pid=7, **facts)
+
+
+def test_a_store_with_other_data_restarts_the_group() -> None:
+    move, cause = moves(GO, ready(), store_id="b")["cache"]
+    assert move is GroupMove.BUMP
+    assert cause.reason is Reason.STORE
+    assert "b instead of a" in cause.evidence
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"store_id": "a"}, {"store_id": ""}, {"store_id": "b", "available": False}],
+    ids=["the same", "not known", "unavailable"],
+)
+def test_no_evidence(facts: dict[str, Any]) -> None:
+    assert moves(GO, ready(), **facts) == {}
+
+
+def test_a_record_that_knows_no_store_is_no_evidence() -> None:
+    assert moves(replace(GO, store=""), ready(), store_id="b") == {}
+
+
+def test_a_ring_without_the_worker_restarts_the_group_not_the_worker_alone() -> None:
+    found = moves(GO, ready(checks={"ring": FAILING}))
+    assert found["cache"][0] is GroupMove.BUMP
+    assert "worker" not in found
+
+
+def test_a_dead_worker_restarts_alone() -> None:
+    found = moves(GO, ready(death=DEATH))
+    assert found == {"worker": (Move.STOP, DEATH)}
+    backoff = view("worker", Plane.CACHE, State.BACKOFF, life=1, generation=3, leaving=DEATH)
+    assert moves(GO, backoff)["worker"][0] is Move.CLEAN
+    cleaned = view("worker", Plane.CACHE, State.CLEANING, life=1, generation=3, cleaned=True)
+    assert moves(GO, cleaned)["worker"][0] is Move.START
+
+
+def test_a_worker_of_an_earlier_life_is_stopped() -> None:
+    assert moves(STOP, ready())["worker"][0] is Move.STOP
+    assert moves(replace(GO, n=2), ready())["worker"][0] is Move.STOP
+
+
+def test_the_store_is_cleared_before_go_and_only_when_the_worker_is_clean() -> None:
+    running = view("worker", Plane.CACHE, State.STOPPING, life=1, generation=3)
+    assert moves(STOP, running) == {}
+    cleaning = view("worker", Plane.CACHE, State.CLEANING, life=1, generation=3)
+    assert moves(STOP, cleaning) == {}
+    clean = replace(cleaning, cleaned=True)
+    assert moves(STOP, clean) == {"cache": (GroupMove.CLEAR, START)}
+    assert moves(STOP, clean, cleared=1) == {"cache": (GroupMove.CLEAR, START)}
+    assert moves(STOP, clean, cleared=2) == {"cache": (GroupMove.GO, START)}
+
+
+def test_go_keeps_the_stores_identity() -> None:
+    clean = view("worker", Plane.CACHE, State.CLEANING, cleaned=True)
+    group = GroupView("cache", STOP, ("worker",), GroupKind.CACHE, 2)
+    etcd = view("etcd", Plane.STORE, State.READY)
+    (action,) = decide(Snapshot(1.0, 0.0, {"etcd": etcd, "worker": clean}, {"cache": group}, True, 0.0, "b"))
+    assert action.record == replace(STOP, stage=Stage.GO, store="b")
+
+
+@pytest.mark.parametrize("facts", [{"store_id": ""}, {"available": False}])
+def test_nothing_is_cleared_in_a_store_that_is_not_known(facts: dict[str, Any]) -> None:
+    assert moves(STOP, view("worker", Plane.CACHE, State.CLEANING, cleaned=True), **facts) == {}
+
+
+def test_a_worker_that_nobody_wants_does_not_clear_the_store() -> None:
+    stopped = view("worker", Plane.CACHE, State.STOPPED, wanted=False)
+    assert moves(STOP, stopped) == {}
