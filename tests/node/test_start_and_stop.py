@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.support.etcd import free_port
 from tests.support.node import cluster_text, yrnode
 
 
@@ -108,3 +109,21 @@ def test_a_flag_that_the_worker_refuses_fails_without_a_retry() -> None:
         assert worker["restarts"] == 0
         assert node.component("rank/serve/0")["state"] == "stopped"
         assert "worker" in " ".join(node.status()["components"]["rank/serve/0"]["waiting_for"])
+
+
+def test_a_router_starts_last_and_restarts_alone() -> None:
+    port = free_port()
+    router = f"router: {{node: n0, port: {port}, kind: command, health: /, argv: [python, -m, http.server, '{port}', --bind, 127.0.0.1]}}"
+    with yrnode(cluster_text(ranks=1, more=router)) as node:
+        node.wait_ready()
+        events = [(e["target"], e["what"]) for e in node.events()]
+        assert events.index(("rank/serve/0", "ready")) < events.index(("router", "start"))
+        before = node.pids()
+        os.kill(before["router"], signal.SIGKILL)
+        node.wait("router again", lambda: node.component("router")["generation"] == 2)
+        node.wait_ready()
+        after = node.pids()
+        assert {k: v for k, v in after.items() if k != "router"} == {k: v for k, v in before.items() if k != "router"}
+        assert node.stop() == 0
+        rests = [line.split(" INFO ")[1].split(":")[0] for line in node.tail().splitlines() if ": rest: " in line]
+        assert rests[0] == "router"
