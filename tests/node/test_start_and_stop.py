@@ -113,7 +113,8 @@ def test_a_flag_that_the_worker_refuses_fails_without_a_retry() -> None:
 
 def test_a_router_starts_last_and_restarts_alone() -> None:
     port = free_port()
-    router = f"router: {{node: n0, port: {port}, kind: command, health: /, argv: [python, -m, http.server, '{port}', --bind, 127.0.0.1]}}"
+    argv = f"[python, -m, http.server, '{port}', --bind, 127.0.0.1]"
+    router = f"router: {{node: n0, port: {port}, kind: command, health: /, argv: {argv}}}"
     with yrnode(cluster_text(ranks=1, more=router)) as node:
         node.wait_ready()
         events = [(e["target"], e["what"]) for e in node.events()]
