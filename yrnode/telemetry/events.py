@@ -12,6 +12,7 @@ from pathlib import Path
 from yrnode.model.cause import Cause
 from yrnode.model.event import Event
 from yrnode.telemetry.event_file import EventFile
+from yrnode.telemetry.log import FIELDS
 
 log = logging.getLogger("yrnode.events")
 
@@ -63,7 +64,8 @@ class EventLog:
             culprit=cause.component if cause.component != target else "",
         )
         self._events.append(event)
-        log.log(logging.WARNING if cause.fault else logging.INFO, "%s", event.line())
+        level = logging.WARNING if cause.fault else logging.INFO
+        log.log(level, "%s", event.line(), extra={FIELDS: journal_fields(event)})
         if self._file:
             self._file.append(event)
         for waker in self._wakers:
@@ -110,6 +112,18 @@ class EventLog:
                     await waker.wait()
         finally:
             self._wakers.discard(waker)
+
+
+def journal_fields(event: Event) -> dict[str, str]:
+    """What the journal can be asked for, such as `journalctl YRNODE_TARGET=worker`."""
+    fields = {
+        "YRNODE_TARGET": event.target,
+        "YRNODE_WHAT": event.what,
+        "YRNODE_REASON": event.reason,
+        "YRNODE_INSTANCE": event.instance,
+        "YRNODE_GENERATION": str(event.generation or ""),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _lost(missed: int, before: Event) -> Event:

@@ -9,6 +9,11 @@ import select
 import traceback
 from datetime import datetime, timezone
 
+from yrnode.telemetry.journal import SOCKET, Journal
+
+FIELDS = "journal_fields"
+"""Name of a record's attribute that holds more fields for the journal."""
+
 LONGEST_LINE = 4000
 """Bytes of one record; a pipe that polls as writable takes this many (PIPE_BUF) without blocking."""
 
@@ -17,10 +22,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
-def set_up(level: int = logging.INFO, fd: int = 2) -> None:
-    """Send all records of this process to `fd`: with time and level, or as the journal wants them if it listens."""
-    handler = _Handler(fd)
-    handler.setFormatter(_Formatter(journal=is_journal(fd)))
+def set_up(level: int = logging.INFO, fd: int = 2, journal_socket: str = SOCKET) -> None:
+    """Send all records of this process to `fd`: with time and level. Where the journal reads it, to the journal."""
+    journal = is_journal(fd)
+    handler = _Handler(fd, Journal(journal_socket) if journal else None)
+    handler.setFormatter(_Formatter(journal))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
@@ -59,18 +65,30 @@ class _Formatter(logging.Formatter):
             text = f"{text}: {type(error).__name__}: {error} ({where})"
         text = one_line(text)
         if self._journal:
-            priority = next((p for level, p in _PRIORITIES if record.levelno >= level), 7)
-            return f"<{priority}>{text}"
+            return text
         at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         return f"{at} {record.levelname} {text}"
 
 
-class _Handler(logging.Handler):
-    """Never raises and never waits long: a reader that stopped reading must not stop the daemon."""
+def _priority(record: logging.LogRecord) -> int:
+    return next((p for level, p in _PRIORITIES if record.levelno >= level), 7)
 
-    def __init__(self, fd: int) -> None:
+
+def _fields(record: logging.LogRecord, line: str) -> dict[str, str]:
+    fields = {"MESSAGE": line, "PRIORITY": str(_priority(record)), "SYSLOG_IDENTIFIER": "yrnode"}
+    return {**fields, **getattr(record, FIELDS, {})}
+
+
+class _Handler(logging.Handler):
+    """Never raises and never waits long: a reader that stopped reading must not stop the daemon.
+
+    With a journal, `fd` only gets what that does not take, as lines that begin with their priority.
+    """
+
+    def __init__(self, fd: int, journal: Journal | None) -> None:
         super().__init__()
         self._fd = fd
+        self._journal = journal
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -80,6 +98,11 @@ class _Handler(logging.Handler):
             line = f"a record of {record.name} cannot be shown: {type(e).__name__}"
         if self._lost:
             line += f" [{self._lost} lines before this one could not be written]"
+        if self._journal is not None:
+            if self._journal.send(_fields(record, line)):
+                self._lost = 0
+                return
+            line = f"<{_priority(record)}>{line}"
         data = line.encode("utf-8", "backslashreplace")
         if len(data) > LONGEST_LINE:
             # not in the middle of a character

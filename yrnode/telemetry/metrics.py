@@ -22,6 +22,7 @@ PHASES = ("seen", "stopped", "clean", "go", "ready", "serving")
 RESTART_REASONS = (
     Reason.EXITED,
     Reason.CHECK,
+    Reason.HANG,
     Reason.START_TIMEOUT,
     Reason.START_FAILED,
     Reason.GROUP,
