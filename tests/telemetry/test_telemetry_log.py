@@ -1,20 +1,16 @@
-"""The daemon's log, and what systemd is told, on real file descriptors."""
+"""The daemon's log on real file descriptors."""
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
-
-from yrnode.telemetry.notify import notify, watchdog_s
 
 _TALK = """
 import logging, os, sys
 from yrnode.telemetry import log
-log.set_up()
+log.set_up(journal_socket="/nowhere")
 talk = logging.getLogger("yrnode.x")
 talk.debug("not this")
 talk.info("worker: %s", "starting")
@@ -53,7 +49,7 @@ def test_one_line_a_record_with_time_and_level():
     assert len(said) == 6
 
 
-def test_the_journal_gets_priorities_and_no_time():
+def test_without_its_socket_the_journal_reads_priorities_and_no_time():
     read, write = os.pipe()
     status = os.fstat(write)
     env = {**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
@@ -125,42 +121,3 @@ def test_a_reader_that_stopped_reading_does_not_stop_the_daemon():
         child.wait()
         child.stdout.close()
         child.stderr.close()
-
-
-@pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_notify_reaches_systemd(tmp_path, monkeypatch, kind):
-    name = str(tmp_path / "n.sock") if kind == "path" else f"\0yrnode-test-{os.getpid()}-{time.monotonic_ns()}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-        s.bind(name)
-        s.settimeout(5)
-        monkeypatch.setenv("NOTIFY_SOCKET", name.replace("\0", "@"))
-        assert notify(READY="1", STATUS="two\nlines")
-        assert s.recv(1000) == b"READY=1\nSTATUS=two lines"
-
-
-def test_notify_without_systemd_does_nothing(tmp_path, monkeypatch):
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert notify(READY="1") is False
-    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    assert notify(WATCHDOG="1") is False
-    monkeypatch.setenv("NOTIFY_SOCKET", "vsock:2:1234")
-    assert notify(STOPPING="1") is False
-
-
-@pytest.mark.parametrize(
-    ("usec", "pid", "seconds"),
-    [
-        (None, None, None),
-        ("2500000", None, 2.5),
-        ("2500000", "own", 2.5),
-        ("2500000", "1", None),
-        ("x", None, None),
-        ("0", None, None),
-    ],
-)
-def test_watchdog(monkeypatch, usec, pid, seconds):
-    for name, value in (("WATCHDOG_USEC", usec), ("WATCHDOG_PID", str(os.getpid()) if pid == "own" else pid)):
-        monkeypatch.delenv(name, raising=False)
-        if value is not None:
-            monkeypatch.setenv(name, value)
-    assert watchdog_s() == seconds

@@ -34,7 +34,7 @@ class Journal:
                 return True
             # libsystemd waits for a journal that does not read: ask first
             if not _writable(s):
-                return False
+                raise BlockingIOError
             self._sendv(*(f"{name}={value}".encode("utf-8", "backslashreplace") for name, value in fields.items()))
         except OSError:
             self.close()
