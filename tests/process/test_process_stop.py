@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.lab import PATH, Lab, gone, read_pid, state_of, until
-from yrnode.process import table
+from yrnode.process import record, table
 from yrnode.process.exit import Exit
 from yrnode.process.instance import mapped_shm, signal_all
 from yrnode.residue import files
@@ -197,7 +197,7 @@ time.sleep(60)
 
 
 async def test_shared_memory_that_the_instance_made_is_noted_and_removed_once_nobody_maps_it(lab: Lab) -> None:
-    tag = f"yrnode-test-{os.getpid()}"
+    tag = f"psm_yrnode-test-{os.getpid()}"
     mine, shared, weights, folder = (Path(f"/dev/shm/{tag}-{n}") for n in ("mine", "shared", "weights", "folder"))
     # weights that somebody keeps in memory, and a folder of his: the instance maps both
     weights.write_bytes(b"w" * 4096)
@@ -207,8 +207,11 @@ async def test_shared_memory_that_the_instance_made_is_noted_and_removed_once_no
         words = " ".join(f"{tag}-{n}" for n in ("mine", "shared", "weights", "folder/x"))
         instance = await lab.started(f"exec \"$PYTHON\" -S -c '{MAP}' {words}")
         with open(shared, "r+b") as f, mmap.mmap(f.fileno(), 4096):
-            instance.note_shared_memory()
+            await instance.note()
             assert instance.shm == {str(mine), str(shared)}
+            kept = record.load(instance.path)
+            assert kept is not None
+            assert kept.shm == (str(mine), str(shared)), "a later daemon knows them too"
             assert await instance.stop(grace_s=5.0) == []
             assert mine.exists(), "it left its memory behind"
             assert files.remove_shm(instance.shm, instance.record.began) == [str(mine)]

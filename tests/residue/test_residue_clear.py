@@ -16,8 +16,13 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.process import table
+from yrnode.process.launch import Owner
 from yrnode.residue import orphans
 from yrnode.residue.clear import clear
+
+
+def owner(home: Path) -> Owner:
+    return Owner("c/n0", home, home / "run")
 
 
 def spec(home: Path, port: int, *stale: Path) -> ComponentSpec:
@@ -36,7 +41,7 @@ def spec(home: Path, port: int, *stale: Path) -> ComponentSpec:
 
 
 async def test_nothing_in_the_way(tmp_path: Path) -> None:
-    assert await clear(spec(tmp_path, free_port()), "c/n0", tmp_path) is None
+    assert await clear(spec(tmp_path, free_port()), owner(tmp_path)) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,10 +59,10 @@ async def test_an_orphan_with_the_port_is_ended_and_its_files_go(tmp_path: Path)
     liveness.write_text("liveness check success")
     env = {**PATH, "YRNODE_INSTANCE": "c/n0/worker/1", "YRNODE_HOME": str(tmp_path)}
     argv = [sys.executable, "-S", "-c", HOLD, str(port)]
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(argv, env=env, cwd=liveness.parent, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
-        assert await clear(spec(tmp_path, port, liveness), "c/n0", tmp_path) is None
+        assert await clear(spec(tmp_path, port, liveness), owner(tmp_path)) is None
         await until(lambda: gone(child.pid))
     assert not liveness.exists()
 
@@ -67,7 +72,7 @@ async def test_a_strangers_port_blocks_with_his_name_and_the_cure(tmp_path: Path
     stale.write_text("x")
     with socket.create_server(("127.0.0.1", free_port())) as s:
         port = s.getsockname()[1]
-        found = await clear(spec(tmp_path, port, stale), "c/n0", tmp_path)
+        found = await clear(spec(tmp_path, port, stale), owner(tmp_path))
     assert found is not None
     assert (found.reason, found.component) == (Reason.RESIDUE, "worker")
     assert found.text == (
@@ -80,17 +85,17 @@ async def test_a_strangers_port_blocks_with_his_name_and_the_cure(tmp_path: Path
 async def test_an_orphan_that_cannot_be_ended_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = table.Proc(7, "worker", "D", 1, 7, 7, 1)
 
-    async def stays(prefix: str, home: Path, grace_s: float) -> list[table.Proc]:
+    async def stays(prefix: str, home: Path, grace_s: float, log: Path) -> list[table.Proc]:
         return [proc]
 
     monkeypatch.setattr(orphans, "end", stays)
-    found = await clear(spec(tmp_path, free_port()), "c/n0", tmp_path)
+    found = await clear(spec(tmp_path, free_port()), owner(tmp_path))
     assert found == Cause(Reason.RESIDUE, "an earlier instance cannot be ended", "pid 7 (worker, state D)", "worker")
 
 
 async def test_what_cannot_be_removed_blocks(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = await clear(spec(tmp_path, free_port(), tmp_path / "file/x"), "c/n0", tmp_path)
+    found = await clear(spec(tmp_path, free_port(), tmp_path / "file/x"), owner(tmp_path))
     assert found is not None
     assert found.text == "what an earlier instance left cannot be removed"
     assert found.evidence.endswith(": Not a directory")

@@ -29,7 +29,10 @@ async def orphan(tmp_path: Path) -> AsyncIterator[Orphan]:
         mark = f"{mark_of('c/n0', component)}1234"
         script = "trap '' TERM; echo up; while :; do sleep 60; done" if deaf else "echo up; exec sleep 60"
         env = {**PATH, "YRNODE_INSTANCE": mark, "YRNODE_HOME": str(home)}
-        child = subprocess.Popen(["/bin/sh", "-c", script], env=env, stdout=subprocess.PIPE, start_new_session=True)
+        cwd = home / component.replace("/", "-")
+        cwd.mkdir(parents=True, exist_ok=True)
+        argv = ["/bin/sh", "-c", script]
+        child = subprocess.Popen(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, start_new_session=True)
         children.append(child)
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"

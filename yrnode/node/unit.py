@@ -23,7 +23,7 @@ from yrnode.process.exit import Exit
 from yrnode.process.instance import Instance
 from yrnode.process.launch import LaunchError, Owner, launch
 from yrnode.process.tail import instance_lines
-from yrnode.residue import clear, datadir, files
+from yrnode.residue import clear, datadir, files, shm
 
 log = logging.getLogger("yrnode.node")
 
@@ -47,6 +47,11 @@ class Unit:
     @property
     def view(self) -> ComponentView:
         return self._world.components[self.name]
+
+    @property
+    def instance(self) -> Instance | None:
+        """The present instance, None once it is being ended."""
+        return self._instance
 
     @property
     def watched(self) -> set[int]:
@@ -73,7 +78,7 @@ class Unit:
     async def _clean(self) -> None:
         spec = self.view.spec
         try:
-            blocked = await clear.clear(spec, self._owner.name, self._owner.home) or self._claim_data_dir()
+            blocked = await clear.clear(spec, self._owner, self._world.components) or self._claim_data_dir()
         except Exception as e:
             log.exception("%s: clean-up failed", self.name)
             blocked = Cause(Reason.RESIDUE, f"clean-up failed: {e!r}", "", self.name)
@@ -124,12 +129,16 @@ class Unit:
         instance = self._instance
         if instance is None:
             return
-        instance.note_shared_memory()
         try:
             instance.keep(replace(instance.record, ready_at=self.view.ready_at))
         except OSError as e:
             # it is adopted as starting then, and proves itself again
             log.warning("%s: cannot write %s: %s", self.name, e.filename, e.strerror)
+
+    async def note(self) -> None:
+        """Keep what a later daemon needs to know this instance's leftovers by."""
+        if self._instance is not None:
+            await self._instance.note()
 
     def _ended(self, how: Exit) -> None:
         instance, view = self._instance, self.view
@@ -177,7 +186,9 @@ class Unit:
         # not fatal here: the clean-up before the next start tries again, and refuses to start over what is left
         removals: list[Callable[[], object]] = [
             instance.forget,
-            lambda: files.remove_shm(instance.shm if instance.died_hard else (), instance.record.began),
+            lambda: shm.remove(
+                self._owner.run_dir, instance.shm if instance.died_hard else (), instance.record.began
+            ),
             lambda: files.remove_stale(instance.spec.stale),
         ]
         for remove in removals:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from yrnode.model.spec import ComponentSpec
-from yrnode.process import table
+from yrnode.process import proof, table
 from yrnode.process.exit import Exit
 from yrnode.process.instance import Instance
 from yrnode.process.launch import Owner
@@ -73,6 +73,8 @@ def from_marks(spec: ComponentSpec, owner: Owner) -> Record | None:
             mark, where = table.marks(proc.pid)
             if where == home and mark.startswith(prefix):
                 found.setdefault(mark, []).append(proc)
+    own = {mark: proof.sort(procs, (), spec.dir, spec.log).own for mark, procs in found.items()}
+    found = {mark: procs for mark, procs in own.items() if procs}
     if len(found) != 1:
         return None
     ((mark, procs),) = found.items()

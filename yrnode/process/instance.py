@@ -12,12 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from yrnode.model.spec import ComponentSpec
-from yrnode.process import table
+from yrnode.process import proof, table
 from yrnode.process.exit import Exit
 from yrnode.process.record import Ident, Record
 from yrnode.process.watch import Watch
 
 _SHM = "/dev/shm/"  # noqa: S108  the kernel's place for POSIX shared memory
+SHM_NAMES = tuple(_SHM + name for name in ("psm_", "sem.mp-", "vllm_offload_"))
+"""How the names of what engines make in /dev/shm begin."""
+LONGEST = 100
+"""Sessions that a record holds."""
 _LOOK_S = 0.02
 _LOOK_LONGEST_S = 0.25
 
@@ -38,6 +42,9 @@ class Instance:
     main: Watch | None = None
     shm: set[str] = field(default_factory=set)
     died_hard: bool = False
+
+    def __post_init__(self) -> None:
+        self.shm |= set(self.record.shm)
 
     @property
     def id(self) -> str:
@@ -70,17 +77,11 @@ class Instance:
             self.ended(how)
 
     def members(self) -> list[table.Proc]:
-        """All living processes of this instance: its sessions, and whatever carries its mark. Not zombies."""
-        idents = [i for i in (self.record.launched, self.record.main) if i is not None]
-        roots = {i.pid for i in idents if not _reused(i)}
-        mine = (self.record.mark, self.record.home)
-        return [
-            proc
-            for proc in table.scan()
-            if proc.start_ticks >= self.record.began
-            and proc.state not in "ZX"
-            and (proc.sid in roots or table.marks(proc.pid) == mine)
-        ]
+        """All living processes of this instance: its sessions, and what carries its mark and is proven its own.
+
+        Not zombies.
+        """
+        return members_of(self.record, self.spec.dir, self.spec.log)
 
     def find_main(self) -> bool:
         """Look for the process that a launcher started: it leads a session of its own and carries our mark."""
@@ -96,12 +97,12 @@ class Instance:
 
     def keep(self, record: Record) -> None:
         """Take a new record, and write it. OSError when it cannot be written; it is taken all the same."""
-        self.record = record
-        record.save(self.path)
+        self.record = replace(record, shm=tuple(sorted(self.shm)))
+        self.record.save(self.path)
 
     async def stop(self, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
         """End it: TERM, after `grace_s` KILL, until no member is left or `kill_s` is over. Returns who is left."""
-        await asyncio.to_thread(self.note_shared_memory)
+        await self.note()
         members = await asyncio.to_thread(self.members)
         self.died_hard = not any(w.exit is None for w in self._watches())
         leaders = {m.pid for m in members if m.pid == m.sid}
@@ -118,14 +119,29 @@ class Instance:
             left = await self._until_empty(min(deadline, time.monotonic() + 0.5))
         return left
 
-    def note_shared_memory(self) -> None:
-        """Remember which /dev/shm files the members map: only what was seen here is removed after a KILL.
-
-        What was there before the start is somebody else's: weights may well be kept in /dev/shm.
-        """
-        for proc in self.members():
+    async def note(self) -> None:
+        """Keep what a later daemon needs to know its leftovers by: its shared memory and its own sessions."""
+        shm, sessions = await asyncio.to_thread(self._look)
+        self.shm |= shm
+        known = {*self.record.sessions, self.record.launched, self.record.main}
+        new = tuple(i for i in sessions if i not in known)
+        if new or self.shm != set(self.record.shm):
+            # a lost write costs a later daemon some proof, this one nothing
             with contextlib.suppress(OSError):
-                self.shm |= mapped_shm(proc.pid) - set(self.record.shm_before)
+                self.keep(replace(self.record, sessions=(*self.record.sessions, *new)[-LONGEST:]))
+
+    def _look(self) -> tuple[set[str], list[Ident]]:
+        """Which /dev/shm files the members map, and who of them leads a session.
+
+        What was there before the start is somebody else's, and what is not named as engines name theirs may be too:
+        weights may well be kept in /dev/shm.
+        """
+        shm: set[str] = set()
+        members = self.members()
+        for proc in members:
+            with contextlib.suppress(OSError):
+                shm |= {n for n in mapped_shm(proc.pid) if n.startswith(SHM_NAMES)}
+        return shm - set(self.record.shm_before), [Ident.of(p) for p in members if p.pid == p.sid]
 
     async def _until_empty(self, deadline: float) -> list[table.Proc]:
         pause = _LOOK_S
@@ -144,6 +160,26 @@ class Instance:
         for watch in self._watches():
             watch.reap()
             watch.close()
+
+
+def members_of(record: Record, directory: Path, log: Path | None) -> list[table.Proc]:
+    """The living processes of a recorded instance. `directory` and `log` are the component's."""
+    if record.boot != table.boot_id():
+        return []
+    idents = (record.launched, record.main, *record.sessions)
+    roots = {i.pid for i in idents if i is not None and not _reused(i)}
+    mine = (record.mark, record.home)
+    found: list[table.Proc] = []
+    marked: list[table.Proc] = []
+    for proc in table.scan():
+        if proc.start_ticks >= record.began and proc.state not in "ZX":
+            if proc.sid in roots:
+                found.append(proc)
+            elif table.marks(proc.pid) == mine:
+                marked.append(proc)
+    if marked:
+        found += proof.sort(marked, found, directory, log).own
+    return found
 
 
 def _reused(leader: Ident) -> bool:

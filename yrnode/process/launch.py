@@ -58,11 +58,11 @@ def launch(
         record.save(path)
         child = _spawn(spec, argv, env, tail.header(spec.name, record.instance, generation))
     except OSError as e:
-        path.unlink(missing_ok=True)
+        _forget(path)
         raise LaunchError(f"cannot start {argv[0]}: {e.strerror} ({e.filename})") from e
     except ValueError as e:
         # a zero byte in a word or a variable
-        path.unlink(missing_ok=True)
+        _forget(path)
         raise LaunchError(f"cannot start {argv[0]}: {e}") from e
     proc = table.read(child.pid)
     if proc is None:
@@ -114,6 +114,12 @@ def _spawn(spec: ComponentSpec, argv: list[str], env: dict[str, str], header: by
             stderr=log,
             start_new_session=True,
         )
+
+
+def _forget(path: Path) -> None:
+    """A record without a process does no harm: the next start writes over it."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _undo(child: subprocess.Popen[bytes]) -> None:

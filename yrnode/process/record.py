@@ -34,7 +34,8 @@ class Ident:
 class Record:
     """`began`: the start, in clock ticks since boot, before which no member can have started.
     `ready_at`: monotonic seconds, None before it was ready. `shm_before`: what was in /dev/shm before the start.
-    `life`: the n of the group that it lives with."""
+    `life`: the n of the group that it lives with. `shm`: what its members were seen to map in /dev/shm. `sessions`:
+    leaders of the sessions that its members made for themselves."""
 
     component: str
     instance: str
@@ -48,6 +49,8 @@ class Record:
     ready_at: float | None = None
     shm_before: tuple[str, ...] = ()
     life: int = 0
+    shm: tuple[str, ...] = ()
+    sessions: tuple[Ident, ...] = ()
 
     def save(self, path: Path) -> None:
         """OSError when it cannot be written."""
@@ -77,6 +80,8 @@ def load(path: Path) -> Record | None:
             ready_at=None if data.get("ready_at") is None else float(data["ready_at"]),
             shm_before=tuple(_text(x) for x in data.get("shm_before", ())),
             life=_whole(data.get("life", 0)),
+            shm=tuple(_text(x) for x in data.get("shm", ())),
+            sessions=tuple(i for x in data.get("sessions", ()) if (i := _ident(x)) is not None),
         )
     except (KeyError, TypeError, ValueError) as e:
         raise atomic.Unreadable(f"{path}: wrong content ({e!r})") from None

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import contextlib
+from collections.abc import Collection
 
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import ComponentSpec
-from yrnode.residue import files, orphans, ports
+from yrnode.process.launch import Owner
+from yrnode.residue import files, holders, orphans, ports, shm
+
+UNLISTED_GRACE_S = 20.0
+"""What a component that is no longer in the cluster file gets between TERM and KILL."""
 
 
-async def clear(spec: ComponentSpec, owner: str, home: Path) -> Cause | None:
-    """Remove what is proven ours and unused. A cause when something is in the way that must not be removed."""
-    left = await orphans.end(orphans.mark_of(owner, spec.name), home, spec.stop_grace_s)
+async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = ()) -> Cause | None:
+    """Remove what is proven ours and unused. A cause when something is in the way that must not be removed.
+
+    `names`: the components of this node; what runs of any other was started from an earlier cluster file.
+    """
+    mark, home = orphans.mark_of(owner.name, spec.name), owner.home
+    left = await orphans.end(mark, home, spec.stop_grace_s, log=spec.log)
+    if names:
+        left += await orphans.end_all(lambda: orphans.unlisted(owner.name, home, names), UNLISTED_GRACE_S)
     if left:
         return _blocked(spec, "an earlier instance cannot be ended", ", ".join(map(str, left)))
+    unproven = await asyncio.to_thread(orphans.doubtful, mark, home, spec.log)
+    if unproven:
+        text = "processes may be an earlier instance's, which cannot be proven: end them, or whatever started them"
+        return _blocked(spec, text, ", ".join(map(str, unproven)))
     for need in spec.ports:
         taken = await asyncio.to_thread(ports.why_taken, need.host, need.port)
         if taken:
             where = f"port {need.host}:{need.port} ({need.purpose})"
             return _blocked(spec, f"{where} is not free: end its holder or change {need.purpose}", taken)
     try:
+        for path in spec.stale:
+            if holder := await asyncio.to_thread(holders.of, path):
+                return _blocked(spec, f"{path} is in use: end its holder", holder)
         await asyncio.to_thread(files.remove_stale, spec.stale)
     except OSError as e:
         return _blocked(spec, "what an earlier instance left cannot be removed", f"{e.filename}: {e.strerror}")
+    # it takes memory, but it is in nobody's way
+    with contextlib.suppress(OSError):
+        await asyncio.to_thread(shm.remove, owner.run_dir)
     return None
 
 
