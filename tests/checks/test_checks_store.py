@@ -92,7 +92,7 @@ async def test_an_etcd_without_space_reads_and_does_not_write(tmp_path: Path) ->
         try:
             for _ in range(3):
                 result = await write(store)
-            assert result.verdict is Verdict.FAIL
+            assert (result.verdict, result.proves) == (Verdict.UNKNOWN, True), "a restart makes no room"
             assert "space" in result.evidence
             assert (await read(store)).verdict is Verdict.OK
         finally:

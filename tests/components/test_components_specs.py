@@ -42,7 +42,7 @@ def test_every_component_is_gated_by_proof(demo: Host) -> None:
 
 
 def test_what_may_stop_a_component_by_itself(demo: Host) -> None:
-    act = {s.name: [c.name for c in s.checks if c.act and c.watch] for s in node.specs(demo)}
+    act = {s.name: [c.name for c in s.checks if c.act and c.watch and not c.witness] for s in node.specs(demo)}
     assert act["etcd"] == ["read"]
     # the ring is the cache group's to judge
     assert act["worker"] == ["key", "kv"]
@@ -242,16 +242,21 @@ def test_the_names_of_all_checks_are_known(demo: Host, host_of: HostOf) -> None:
 
 
 def test_the_file_tunes_a_check(host_of: HostOf) -> None:
-    tuning = "rank.canary: {period: 50ms, timeout: 5s, mode: observe}, etcd.read: {failures: 9, successes: 2}"
+    tuning = "rank.canary: {period: 50ms, timeout: 5s, mode: observe}, etcd.read: {failures: 9, successes: 2}, "
+    tuning += "rank.progress: {stall_timeout: 5m}, etcd.alarms: {mode: act}"
     text = f"{BASE}checks: {{{tuning}}}\n"
     specs = by_name(host_of(text))
     canary = next(c for c in specs["rank/serve/0"].checks if c.name == "canary")
-    assert (canary.period_s, canary.gate_period_s, canary.timeout_s, canary.act) == (0.05, 0.05, 5.0, False)
+    assert (canary.params["idle_s"], canary.params["answer_s"], canary.gate_period_s) == (0.05, 5.0, 0.05)
+    assert canary.period_s < 0.05, "it is looked at more often than an idle rank is asked"
+    assert not canary.act
     assert canary.gate, "what only observes later still proves the start"
+    progress = next(c for c in specs["rank/serve/0"].checks if c.name == "progress")
+    assert progress.params["stall_timeout_s"] == 300.0
     read = next(c for c in specs["etcd"].checks if c.name == "read")
     assert (read.failures, read.successes, read.period_s, read.act) == (9, 2, 1.0, True)
-    process = next(c for c in specs["etcd"].checks if c.name == "process")
-    assert not process.act, "the file cannot make an observer act"
+    alarms = next(c for c in specs["etcd"].checks if c.name == "alarms")
+    assert not alarms.act, "the file cannot make an observer act"
 
 
 def test_a_check_that_there_is_not_is_refused_on_every_node(host_of: HostOf) -> None:
@@ -262,7 +267,7 @@ def test_a_check_that_there_is_not_is_refused_on_every_node(host_of: HostOf) -> 
             node.specs(host_of(text, name))
         assert e.value.lines == (
             "checks.rank.progres: there is no such check; write one of "
-            "rank.process, rank.processes, rank.health, rank.canary",
+            "rank.process, rank.processes, rank.health, rank.engine, rank.progress, rank.canary",
             "checks.node.disk: there is no such check; write one of " + ", ".join(ALL_CHECKS),
             "checks.rank.canary.stall_timeout: this check does not have it; remove it",
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import aiohttp
 
+from yrnode.checks.ledger import Ledger, Ledgers
+from yrnode.checks.pulse import Pulse
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result
 from yrnode.store.interface import Store
@@ -30,6 +32,8 @@ class Tools:
     http: aiohttp.ClientSession
     store: Store
     store_steady_s: Callable[[], float]
+    pulse: Pulse = field(default_factory=Pulse)
+    ledgers: Ledgers = field(default_factory=Ledgers)
 
 
 class Check(Protocol):
@@ -49,6 +53,12 @@ class Stateless:
 
     def param(self, name: str) -> Any:
         return self.spec.params[name]
+
+    def clock(self) -> float:
+        return self.tools.pulse.clock()
+
+    def ledger(self, target: Target) -> Ledger:
+        return self.tools.ledgers.of(target.component, target.instance)
 
     async def close(self) -> None:
         await asyncio.sleep(0)

@@ -49,9 +49,9 @@ async def complete(
 def judge(status: int, body: Any) -> Result:
     """What the answer proves. A refusal that is about us, not about the engine, is unknown."""
     if status in (401, 403):
-        return unknown(f"canary not authorised (HTTP {status})")
+        return _refused(f"canary not authorised (HTTP {status})")
     if status in (400, 404, 405, 422, 501):
-        return unknown(f"canary does not fit this server (HTTP {status}: {_message(body)})")
+        return _refused(f"canary does not fit this server (HTTP {status}: {_message(body)})")
     if status != 200:
         return fail(f"completion: HTTP {status}: {_message(body)}")
     try:
@@ -62,6 +62,11 @@ def judge(status: int, body: Any) -> Result:
     if finished not in ("length", "stop") or tokens < 1:
         return fail(f"completion: finish_reason {finished}, {tokens} tokens")
     return ok(f"completion: {tokens} token, finish_reason {finished}")
+
+
+def _refused(why: str) -> Result:
+    """It is about us: the server serves, and whether its engine generates stays open."""
+    return unknown(f"{why}: the server answers, no token was generated", proves=True, refused=1)
 
 
 def _message(body: Any) -> str:

@@ -12,6 +12,9 @@ from yrnode.checks.http import blamed
 from yrnode.model.verdict import Result, fail, ok, unknown
 from yrnode.store.errors import StoreError, StoreRefused
 
+MB = 1024 * 1024
+NEARLY_FULL = 0.9
+
 
 class EtcdReadCheck(Stateless):
     """params: `key`."""
@@ -32,11 +35,43 @@ class EtcdWriteCheck(Stateless):
 
     async def probe(self, target: Target) -> Result:
         value = f"{target.instance} {time.time_ns()}".encode()
+        refused = ""
         try:
-            await self.tools.store.put(self.param("key"), value)
+            try:
+                await self.tools.store.put(self.param("key"), value)
+            except StoreRefused as e:
+                if "space" not in str(e):
+                    raise
+                refused = str(e)
             stored = await self.tools.store.get(self.param("key"))
         except StoreError as e:
             return blamed(e, f"write and read: {e}")
+        if refused:
+            # it serves reads and keeps leases, and a restart makes no room
+            return unknown(f"linearizable read answered, writes refused: {refused}", proves=True)
         if stored is None or stored.value != value:
             return fail("a read after a write did not return what was written")
         return ok("write and linearizable read answered")
+
+
+class EtcdAlarmCheck(Stateless):
+    """Alarms of all members, and the size of the database. params: `quota` (bytes), where etcd does not say its own.
+
+    A restart helps against neither: an alarm stays until somebody disarms it.
+    """
+
+    async def probe(self, target: Target) -> Result:
+        try:
+            status = await self.tools.store.status()
+        except StoreError as e:
+            return unknown(f"status: {e}")
+        quota = status.quota or self.param("quota")
+        size = f"db {status.db_size / MB:.1f} of {quota / MB:.0f} MB"
+        if status.alarms:
+            alarms = ", ".join(f"alarm {a.kind} on member {a.member:x}" for a in status.alarms)
+            return fail(f"{alarms}, {size}, writes refused")
+        if status.db_size >= NEARLY_FULL * quota:
+            return fail(f"{size}: writes will be refused soon; compact and defragment it")
+        if status.alarms is None:
+            return unknown(f"{size}; the alarms cannot be read")
+        return ok(f"no alarm, {size}")

@@ -51,13 +51,15 @@ class ProcessSetCheck(Stateless):
                 p for p in table.scan() if p.sid == target.pid and p.comm.startswith(TITLE) and p.state not in "ZX"
             ]
         )
-        if self._learnt_at is None:
+        first = self._learnt_at is None
+        if first:
             self._learnt_at = time.monotonic() + LEARN_S
             self._engines = [p for p in found if p.ppid == target.pid]
             self._others = [p for p in found if p.ppid != target.pid]
-            return
-        pids = {(p.pid, p.start_ticks) for p in found}
-        self._others = [p for p in self._others if (p.pid, p.start_ticks) in pids]
+        else:
+            pids = {(p.pid, p.start_ticks) for p in found}
+            self._others = [p for p in self._others if (p.pid, p.start_ticks) in pids]
+        self.ledger(target).engines = self._engines + self._others
 
 
 def _people(procs: list[table.Proc]) -> str:

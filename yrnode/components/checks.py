@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from yrnode.checks.canary import FIRST_S
 from yrnode.config.cluster import Check, Cluster
 from yrnode.model.errors import UsageError
 from yrnode.model.spec import CheckSpec
 
+LOOK_S = 1.0
+MARGIN_S = 5.0
+"""The canary keeps its own time, and must come to its end."""
 NAMES: dict[str, tuple[str, ...]] = {
-    "etcd": ("process", "read", "write"),
-    "worker": ("process", "key", "ring", "kv"),
-    "rank": ("process", "processes", "health", "canary"),
-    "router": ("process", "health"),
+    "etcd": ("process", "read", "write", "alarms"),
+    "worker": ("process", "liveness", "key", "ring", "kv"),
+    "rank": ("process", "processes", "health", "engine", "progress", "canary"),
+    "router": ("process", "health", "completion"),
     "node": (),
 }
 """The checks of every kind of component, also of those that this node does not run."""
@@ -27,7 +31,7 @@ def refuse_unknown(cluster: Cluster) -> None:
             kind = key.partition(".")[0]
             there = [name for name in names if name.startswith(f"{kind}.")] or names
             faults.append(f"checks.{key}: there is no such check; write one of {', '.join(there)}")
-        elif check.stall_timeout is not None:
+        elif check.stall_timeout is not None and key != "rank.progress":
             faults.append(f"checks.{key}.stall_timeout: this check does not have it; remove it")
     if faults:
         raise UsageError(*faults)
@@ -35,12 +39,14 @@ def refuse_unknown(cluster: Cluster) -> None:
 
 def tuned(cluster: Cluster, kind: str, checks: tuple[CheckSpec, ...]) -> tuple[CheckSpec, ...]:
     """The checks of a component of this kind, with the file's own periods, timeouts, thresholds and mode."""
-    return tuple(_tuned(spec, cluster.checks.get(f"{kind}.{spec.name}")) for spec in checks)
+    return tuple(_paced(_tuned(spec, cluster.checks.get(f"{kind}.{spec.name}"))) for spec in checks)
 
 
 def _tuned(spec: CheckSpec, own: Check | None) -> CheckSpec:
     if own is None:
         return spec
+    if own.stall_timeout is not None:
+        spec = replace(spec, params={**spec.params, "stall_timeout_s": own.stall_timeout})
     return replace(
         spec,
         period_s=own.period or spec.period_s,
@@ -49,4 +55,17 @@ def _tuned(spec: CheckSpec, own: Check | None) -> CheckSpec:
         failures=own.failures or spec.failures,
         successes=own.successes or spec.successes,
         act=spec.act and own.mode == "act",
+    )
+
+
+def _paced(spec: CheckSpec) -> CheckSpec:
+    """A canary's period is that of an idle rank: whether one is due for another reason is looked at more often."""
+    if spec.kind != "canary":
+        return spec
+    asked = {"idle_s": spec.period_s, "answer_s": spec.timeout_s}
+    return replace(
+        spec,
+        period_s=min(LOOK_S, spec.period_s / 10),
+        timeout_s=max(spec.timeout_s, FIRST_S) + MARGIN_S,
+        params={**spec.params, **asked},
     )

@@ -69,13 +69,25 @@ def spec(host: Host) -> ComponentSpec:
         "env": {**env, "DATASYSTEM_CLIENT_LOG_DIR": str(host.places.log_dir / "datasystem-probe")},
         "log": str(host.places.log_dir / "datasystem-probe.log"),
     }
+    file = {"path": str(liveness)}
     checks = (
-        CheckSpec("process", "process", 1.0, 1.0, act=False),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True),
+        # its timeout is the age at which the file counts as stale
+        CheckSpec(
+            "liveness",
+            "worker-liveness",
+            0.5,
+            3.0,
+            failures=1,
+            witness=True,
+            after=("kv",),
+            params=file,
+        ),
         # A worker whose own key is not ready for 30 s is restarted alone. One that the ring has lost is not cured by
         # that: the ring check only observes, and the cache group judges it.
         CheckSpec("key", "worker-key", 2.0, 2.0, failures=15, gate=True, params=where),
         CheckSpec("ring", "worker-ring", 2.0, 2.0, failures=15, gate=True, act=False, params=where),
-        CheckSpec("kv", "worker-kv", 1.0, 2.0, failures=2, gate=True, after=("key", "ring"), params=probe),
+        CheckSpec("kv", "worker-kv", 1.0, 2.0, failures=3, gate=True, after=("key", "ring"), params=probe),
     )
     return ComponentSpec(
         NAME,

@@ -51,9 +51,11 @@ def spec(host: Host) -> ComponentSpec:
             flags |= {f"{side}cert-file": str(etcd.tls.cert), f"{side}key-file": str(etcd.tls.key)}
     key = ClusterKeys(cluster.cluster).probe(host.node)
     checks = (
-        CheckSpec("process", "process", 1.0, 1.0, gate=False, act=False),
-        CheckSpec("read", "etcd-read", 1.0, 1.0, failures=3, params={"key": key}),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True),
+        # Alone it may be a slow disk, which a restart does not make faster. One that is stopped is seen by both.
+        CheckSpec("read", "etcd-read", 1.0, 1.0, failures=10, params={"key": key}),
         CheckSpec("write", "etcd-write", 10.0, 2.0, gate=True, watch=False, params={"key": key}, gate_period_s=0.1),
+        CheckSpec("alarms", "etcd-alarms", 5.0, 5.0, failures=1, act=False, params={"quota": QUOTA_BYTES}),
     )
     return ComponentSpec(
         NAME,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from yrnode.components import environment
+from typing import Any
+
+from yrnode.components import environment, vllm
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.render import args_list
@@ -23,8 +25,9 @@ def spec(host: Host) -> ComponentSpec:
     env = {**host.engine_env, **environment.no_proxy(host.cluster)}
     url = f"http://{host.address}:{router.port}"
     checks = (
-        CheckSpec("process", "process", 1.0, 1.0, act=False),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True),
         CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + (router.health or "/health")}),
+        CheckSpec("completion", "completion", 30.0, 30.0, act=False, after=("health",), params=_asked(host, url)),
     )
     return ComponentSpec(
         NAME,
@@ -39,6 +42,15 @@ def spec(host: Host) -> ComponentSpec:
         ports=(PortNeed(host.address, router.port, "router.port"),),
         url=url,
     )
+
+
+def _asked(host: Host, url: str) -> dict[str, Any]:
+    """Where a completion through the router goes, in the words of the ranks behind it."""
+    cluster, router = host.cluster, host.cluster.router
+    names = [router.decode, router.prefill, router.group] if router is not None else []
+    name = next((n for n in names if n), next(iter(cluster.groups)))
+    model, key = vllm.asked(host, cluster.groups[name])
+    return {"url": url, "model": model, "key": key}
 
 
 def read_death(how: Exit, ready: bool, lines: list[str]) -> Cause:

@@ -12,7 +12,7 @@ from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
 from yrnode.config.group import Group
-from yrnode.config.layout import Server, data_parallel_size, head_address, servers, worker_address
+from yrnode.config.layout import Server, data_parallel_size, group_nodes, head_address, servers, worker_address
 from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from yrnode.checks.functional import RankTarget
 
 SHUTDOWN_TIMEOUT_S = 10
+STALL_TIMEOUT_S = 180.0
+"""An engine that burns CPU and makes no progress may be compiling for so long."""
 
 
 def specs(host: Host) -> list[ComponentSpec]:
@@ -78,7 +80,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         unset=group.unset,
         start_timeout_s=group.start_timeout,
         stop_grace_s=_shutdown_timeout(args) + 10.0,
-        checks=tuned(cluster, "rank", _checks(url, group, args, env)),
+        checks=tuned(cluster, "rank", _checks(host, server, group, url, args, env)),
         ports=_ports(host, server, group, args),
         dirs=(run_dir,),
         stale=(run_dir,),
@@ -129,15 +131,27 @@ def _derived(host: Host, server: Server, group: Group) -> dict[str, Any]:
     return flags
 
 
-def _checks(url: str, group: Group, args: Mapping[str, Any], env: Mapping[str, str]) -> tuple[CheckSpec, ...]:
-    canary = {"url": url, "model": served_name(group, args), "key": api_key(args, env)}
+def _checks(
+    host: Host, server: Server, group: Group, url: str, args: Mapping[str, Any], env: Mapping[str, str]
+) -> tuple[CheckSpec, ...]:
+    asks = {
+        "url": url,
+        "model": served_name(group, args),
+        "key": api_key(args, env),
+        "group": server.group,
+    }
+    told = {"url": url, "load": "enable-server-load-tracking" in args, "stall_timeout_s": STALL_TIMEOUT_S}
+    # every rank of a group waits for the slowest, wherever that is
+    alone = {"alone": data_parallel_size(group) == 1 or set(group_nodes(group)) == {host.node}}
     return (
-        CheckSpec("process", "process", 1.0, 1.0, act=False),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True),
         CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, after=("canary",)),
         CheckSpec("health", "http", 2.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
-        # After the start a canary alone proves no hang: a busy rank answers late. Until a second witness stands
-        # beside it, it only gates.
-        CheckSpec("canary", "completion", 30.0, 30.0, gate=True, watch=False, after=("health",), params=canary),
+        CheckSpec("engine", "engine", 1.0, 1.0, failures=1, witness=True, after=("canary",), params=alone),
+        CheckSpec("progress", "progress", 2.0, 5.0, failures=1, witness=True, after=("canary",), params=told),
+        CheckSpec(
+            "canary", "canary", 30.0, 10.0, failures=2, gate=True, witness=True, after=("health",), params=asks
+        ),
     )
 
 
@@ -148,6 +162,13 @@ def target(spec: ComponentSpec) -> RankTarget:
     canary = next(c.params for c in spec.checks if c.name == "canary")
     external = "--kv-transfer-config" in spec.argv
     return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external)
+
+
+def asked(host: Host, group: Group) -> tuple[str, str]:
+    """The model's name and the key for requests to any rank of the group."""
+    args = node_args(group, next(iter(group.ranks)))
+    env = node_env(host.cluster, group, next(iter(group.ranks)))
+    return served_name(group, args), api_key(args, env)
 
 
 def served_name(group: Group, args: Mapping[str, Any]) -> str:

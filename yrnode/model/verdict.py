@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -14,28 +15,37 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """One round of one check. `evidence` is one line for people; `took_s` is the probe's duration in seconds."""
+    """One round of one check. `evidence` is one line for people; `took_s` is the probe's duration in seconds.
+
+    `facts`: what was measured, for a decision that weighs several checks. `proves`: an unknown result that proves a
+    start all the same: the component answered, and objected to us.
+    """
 
     verdict: Verdict
     evidence: str
     took_s: float = 0.0
+    facts: Mapping[str, float] = field(default_factory=dict)
+    proves: bool = False
 
 
-def ok(evidence: str) -> Result:
-    return Result(Verdict.OK, evidence)
+def ok(evidence: str, **facts: float) -> Result:
+    return Result(Verdict.OK, evidence, facts=facts)
 
 
-def fail(evidence: str) -> Result:
-    return Result(Verdict.FAIL, evidence)
+def fail(evidence: str, **facts: float) -> Result:
+    return Result(Verdict.FAIL, evidence, facts=facts)
 
 
-def unknown(evidence: str) -> Result:
-    return Result(Verdict.UNKNOWN, evidence)
+def unknown(evidence: str, *, proves: bool = False, **facts: float) -> Result:
+    return Result(Verdict.UNKNOWN, evidence, facts=facts, proves=proves)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """A check's recent past: the latest result, when (monotonic seconds), and the runs of equal verdicts."""
+    """A check's recent past: the latest result, when (monotonic seconds), and the runs of equal verdicts.
+
+    `episodes`: how often it has begun to fail beyond its threshold, which is what one that observes would have done.
+    """
 
     result: Result = Result(Verdict.UNKNOWN, "not run yet")
     at: float = 0.0
@@ -43,3 +53,4 @@ class Tally:
     successes: int = 0
     failing: bool = False
     passed: bool = False
+    episodes: int = 0

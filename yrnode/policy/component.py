@@ -8,6 +8,7 @@ from yrnode.model.group import Stage
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
 from yrnode.policy import restart
+from yrnode.policy.hang import hang
 
 
 def decide(c: ComponentView, s: Snapshot) -> Action | None:
@@ -53,16 +54,20 @@ def fault(c: ComponentView, s: Snapshot) -> Cause | None:
             took = f"not ready {c.spec.start_timeout_s:g} s after its start"
             return Cause(Reason.START_TIMEOUT, took, _first_gap(c), c.name)
         return None
-    failing = failing_checks(c)
-    if failing and _may_restart(c, s):
-        name = failing[0]
-        return Cause(Reason.CHECK, f"check {name} fails", c.checks[name].result.evidence, c.name)
+    found = complaint(c, s)
+    return found if found is not None and _may_restart(c, s) else None
+
+
+def complaint(c: ComponentView, s: Snapshot) -> Cause | None:
+    """What its checks say against a component that is ready, whether it may be restarted for it or not."""
+    hung = hang(c, s)
+    if hung is not None:
+        return hung
+    for check in c.spec.checks:
+        tally = c.checks[check.name]
+        if check.act and check.watch and not check.witness and tally.failing:
+            return Cause(Reason.CHECK, f"check {check.name} fails", tally.result.evidence, c.name)
     return None
-
-
-def failing_checks(c: ComponentView) -> list[str]:
-    """Checks beyond their threshold that are allowed to act, in the order of the spec."""
-    return [k.name for k in c.spec.checks if k.act and k.watch and c.checks[k.name].failing]
 
 
 def _may_be_ready(c: ComponentView) -> bool:
@@ -119,7 +124,7 @@ def _running(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.STOP, c.name, Cause(Reason.GROUP, *_group_words(c, s)))
     elif found := fault(c, s):
         return Action(Move.STOP, c.name, found)
-    return _health(c)
+    return _health(c, s)
 
 
 def _life_over(c: ComponentView, s: Snapshot) -> bool:
@@ -130,17 +135,16 @@ def _life_over(c: ComponentView, s: Snapshot) -> bool:
     return record.stage is not Stage.GO or c.life < record.n
 
 
-def _health(c: ComponentView) -> Action | None:
+def _health(c: ComponentView, s: Snapshot) -> Action | None:
     if c.state is State.STARTING:
         if _may_be_ready(c):
             gates = ", ".join(k.name for k in c.spec.gates)
             return Action(Move.READY, c.name, Cause(Reason.PROVEN, f"proven by {gates}"))
         return None
-    failing = failing_checks(c)
-    if failing and c.state is State.READY:
-        evidence = c.checks[failing[0]].result.evidence
-        return Action(Move.UNHEALTHY, c.name, Cause(Reason.CHECK, f"check {failing[0]} fails", evidence, c.name))
-    if not failing and c.state is State.UNHEALTHY and c.death is None:
+    found = complaint(c, s)
+    if found is not None and c.state is State.READY:
+        return Action(Move.UNHEALTHY, c.name, found)
+    if found is None and c.state is State.UNHEALTHY and c.death is None:
         return Action(Move.RECOVER, c.name, Cause(Reason.RECOVERED, "its checks pass again"))
     return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from yrnode.model.secrets import cover_argv
 
@@ -30,7 +30,7 @@ class Proc:
     pgid: int
     sid: int
     start_ticks: int
-    cpu_ticks: int = 0
+    cpu_ticks: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"pid {self.pid} ({self.comm}, state {self.state})"

@@ -1,0 +1,115 @@
+"""What the checks of one rank tell each other between probes: whether its engine moves, and what it was asked.
+
+The engine moves when any series that it publishes changes. Tokens alone would not do: a long prompt is computed in
+chunks that bring none, while the cache usage grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from yrnode.process.table import Proc
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Numbers that change with the engine's series: `all` with any, `tokens` with those that count tokens."""
+
+    all: int
+    tokens: int
+
+
+@dataclass
+class Ledger:
+    """Times are seconds of the daemon's own clock (`Pulse.clock`).
+
+    `engines`: the rank's engine processes once they are known. `stopped`: one of them is in state T. `in_flight`:
+    requests that the server counted last. `missed`: canaries in a row that were out of time. `asking`: one is in
+    flight. `moves`: how often movement was seen. `longest_s`: the longest stand that ended by itself, over all
+    instances.
+    """
+
+    instance: str = ""
+    engines: list[Proc] = field(default_factory=list)
+    stopped: bool = False
+    in_flight: int = 0
+    missed: int = 0
+    asking: bool = False
+    moves: int = 0
+    longest_s: float = 0.0
+    quiet_s: float = 10.0
+    _marks: Marks | None = None
+    _moved_at: float | None = None
+    _others_moved_at: float | None = None
+    _asked: bool = False
+    _answered: bool = False
+
+    def read(self, in_flight: int, marks: Marks | None, now: float) -> None:
+        """One reading: requests in flight, and the engine's series."""
+        self.in_flight = in_flight
+        if self._moved_at is None or (in_flight == 0 and not self.missed):
+            # nothing is asked of it: there is nothing to move
+            self._marks = None
+            self._moved_at = self._others_moved_at = now
+        elif marks is not None:
+            if self._marks is not None and self._changed(self._marks, marks):
+                self._moved(now)
+                # the canary's own token moves the series too
+                if not self._answered:
+                    self._others_moved_at = now
+            self._marks = marks
+        self._asked = self.asking
+        self._answered = False
+
+    def _changed(self, before: Marks, after: Marks) -> bool:
+        # a canary that comes and goes moves gauges of an engine that does nothing else
+        return before.tokens != after.tokens if self.asking or self._asked else before != after
+
+    def ask(self) -> None:
+        """A canary is sent."""
+        self.asking = self._asked = True
+
+    def answer(self, now: float) -> None:
+        """It brought its token."""
+        self._moved(now)
+        self._answered = True
+
+    def miss(self) -> None:
+        """It was out of time."""
+        self.missed += 1
+
+    def _moved(self, now: float) -> None:
+        self.moves += 1
+        stood = self.still_s(now)
+        if stood >= self.quiet_s:
+            self.longest_s = max(self.longest_s, stood)
+        self._moved_at = now
+        self.missed = 0
+
+    def still_s(self, now: float) -> float:
+        """For how long nothing of the engine has moved although something was asked of it."""
+        return 0.0 if self._moved_at is None else now - self._moved_at
+
+    def stuck_s(self, now: float) -> float:
+        """The same, but for what canaries moved: for how long the requests of others stand."""
+        return 0.0 if self._others_moved_at is None else now - self._others_moved_at
+
+
+class Ledgers:
+    """All ledgers of this daemon, and each group's turn: one idle rank of a group is asked at a time."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[str, Ledger] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    def of(self, component: str, instance: str) -> Ledger:
+        """The ledger of this instance; a new instance begins a new one and keeps only what was learnt."""
+        ledger = self._ledgers.get(component)
+        if ledger is None or ledger.instance != instance:
+            learnt = ledger.longest_s if ledger else 0.0
+            ledger = self._ledgers[component] = Ledger(instance, longest_s=learnt)
+        return ledger
+
+    def turn(self, group: str) -> asyncio.Lock:
+        return self._turns.setdefault(group, asyncio.Lock())
