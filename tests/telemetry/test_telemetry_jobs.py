@@ -1,4 +1,4 @@
-"""Which of systemd's jobs a SIGTERM belongs to: listings as systemd 252 prints them, and a systemctl that misbehaves."""
+"""Which of systemd's jobs a SIGTERM belongs to: listings of systemd 252, and a systemctl that misbehaves."""
 
 import time
 
