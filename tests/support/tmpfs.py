@@ -13,21 +13,27 @@ import pytest
 
 
 @contextlib.contextmanager
-def tmpfs(size: str) -> Iterator[Path]:
+def mounted(folder: Path, size: str) -> Iterator[Path]:
     """Mounted with `-o size=…`; the test is skipped where that needs rights that we do not have."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={size}", "yrnode-test", str(folder)]
+    done = subprocess.run(argv, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no mount here: {done.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        # lazily: a process of a failed test may still be in it
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@contextlib.contextmanager
+def tmpfs(size: str) -> Iterator[Path]:
+    """The same in a directory of its own."""
     folder = tempfile.mkdtemp(prefix="yrt-", dir="/tmp")
     try:
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "yrnode-test", folder], capture_output=True, check=False
-        )
-        if done.returncode:
-            pytest.skip(f"no mount here: {done.stderr.decode().strip()}")
-        try:
-            yield Path(folder)
-        finally:
-            # lazily: a process of a failed test may still be in it
-            subprocess.run(["umount", "-l", folder], check=True)
+        with mounted(Path(folder), size) as found:
+            yield found
     finally:
         os.rmdir(folder)

@@ -31,6 +31,7 @@ def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> d
         "store": {"available": snapshot.store_available, "since": clock.iso(snapshot.store_since)},
         "components": {name: _component(c, snapshot, clock) for name, c in snapshot.components.items()},
         "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
+        "node_checks": {name: _check(tally, clock) for name, tally in snapshot.node.items()},
         "peers": {},
     }
 

@@ -59,7 +59,7 @@ def text(status: dict[str, Any]) -> list[str]:
     lines += ["", *_components(status["components"], now)]
     if status["groups"]:
         lines += ["", *_groups(status["groups"])]
-    failing = _failing(status["components"])
+    failing = _failing({**status["components"], "node": {"checks": status.get("node_checks", {})}})
     if failing:
         lines += ["", *table(("check", "verdict", "age", "evidence"), failing)]
     return lines

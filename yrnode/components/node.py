@@ -41,6 +41,19 @@ def output_files(spec: ComponentSpec) -> list[Path]:
     return [*rotations(spec.log), spec.log, *(p for p in own if p is not None)]
 
 
+def own_logs(spec: ComponentSpec) -> list[Path]:
+    """Folders with logs that a component writes and bounds itself."""
+    return [spec.dir / "datasystem/logs"] if spec.kind == "worker" else []
+
+
+def client_logs(spec: ComponentSpec) -> list[Path]:
+    """Logs that the datasystem's SDK writes below log_dir, for a rank or for our own probe."""
+    envs = [spec.env, *(c.params.get("env", {}) for c in spec.checks)]
+    folders = {Path(e["DATASYSTEM_CLIENT_LOG_DIR"]) for e in envs if "DATASYSTEM_CLIENT_LOG_DIR" in e}
+    probes = [Path(c.params["log"]) for c in spec.checks if "log" in c.params]
+    return [*probes, *(p for f in sorted(folders) if f.parent == spec.log.parent for p in sorted(f.glob("*.log")))]
+
+
 def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str]) -> Cause:
     """Why an instance ended that nobody had asked to end. `lines`: the end of its own output."""
     match spec.kind:

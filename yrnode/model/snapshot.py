@@ -96,3 +96,5 @@ class Snapshot:
     store_since: float = 0.0
     store_id: str = ""
     closing: bool = False
+    node: Mapping[str, Tally] = field(default_factory=dict)
+    """What is checked of the node itself, by check."""

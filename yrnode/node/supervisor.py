@@ -31,6 +31,7 @@ from yrnode.node.clearing import clear_datasystem
 from yrnode.node.memory import Memory
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.unit import Unit
+from yrnode.node.upkeep import Upkeep
 from yrnode.policy import readiness
 from yrnode.policy.plan import decide, next_look
 from yrnode.process.launch import Owner
@@ -142,10 +143,14 @@ class Supervisor:
                 name: Unit(name, self._world, tools, owner, self._wake.set) for name in self._world.components
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
+            upkeep = None
             try:
                 self._recall()
+                upkeep = Upkeep(self._world, self._directories(), self._units, self.events, self._wake.set)
                 await self._rounds()
             finally:
+                if upkeep is not None:
+                    await upkeep.close()
                 reaper.close()
                 if self._clearing is not None:
                     self._clearing.cancel()
@@ -153,6 +158,15 @@ class Supervisor:
                 for unit in self._units.values():
                     await unit.close()
                 await store.close()
+
+    def _directories(self) -> dict[str, Path]:
+        """What must be writable, by the cluster file's key."""
+        own = self._places
+        found = {"state_dir": own.state_dir, "run_dir": own.run_dir, "log_dir": own.log_dir}
+        for c in self._world.components.values():
+            if c.spec.data_dir is not None and c.spec.data_dir.parent != own.state_dir:
+                found["etcd.data_dir"] = c.spec.data_dir
+        return found
 
     def _recall(self) -> None:
         """Before the first round: what an earlier yrnode left running and remembered."""

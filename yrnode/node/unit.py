@@ -9,11 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
+from yrnode.checks import disk
 from yrnode.checks.base import Tools
 from yrnode.components.node import read_death
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.snapshot import ComponentView
-from yrnode.model.state import Move
+from yrnode.model.state import Move, State
 from yrnode.model.verdict import Result
 from yrnode.node import adoption
 from yrnode.node.prober import Prober
@@ -78,11 +79,21 @@ class Unit:
     async def _clean(self) -> None:
         spec = self.view.spec
         try:
+            await self._wait_for_room()
             blocked = await clear.clear(spec, self._owner, self._world.components) or self._claim_data_dir()
         except Exception as e:
             log.exception("%s: clean-up failed", self.name)
             blocked = Cause(Reason.RESIDUE, f"clean-up failed: {e!r}", "", self.name)
         self._world.update(self.name, cleaned=blocked is None, blocked=blocked)
+
+    async def _wait_for_room(self) -> None:
+        """A full disk is no fault of the component: it waits until its record and its log can be written."""
+        spec = self.view.spec
+        places = (self._owner.run_dir, spec.log.parent, spec.dir)
+        while self.view.state is State.CLEANING and (why := await asyncio.to_thread(disk.why_unwritable, places)):
+            self._world.update(self.name, cause=Cause(Reason.RESIDUE, f"not started: {why}", "", self.name))
+            self._wake()
+            await asyncio.sleep(AGAIN_S)
 
     def _claim_data_dir(self) -> Cause | None:
         spec = self.view.spec

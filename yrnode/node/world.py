@@ -28,6 +28,7 @@ class World:
     store_since: float = 0.0
     store_id: str = ""
     closing: bool = False
+    node: dict[str, Tally] = field(default_factory=dict)
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(
@@ -39,6 +40,7 @@ class World:
             self.store_since,
             self.store_id,
             self.closing,
+            dict(self.node),
         )
 
     def update(self, name: str, **facts: object) -> ComponentView:

@@ -8,6 +8,7 @@ from pathlib import Path
 from yrnode.components import datasystem
 from yrnode.components.host import Host
 from yrnode.model.spec import ComponentSpec
+from yrnode.residue import orphans
 
 LEAST_BYTES = 64 * 1024**2
 LEAST_INODES = 256
@@ -22,7 +23,9 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
     for spec in specs:
         if spec.data_dir is not None:
             wanted["etcd.data_dir"] = spec.data_dir
-    found = [f"{name} {path}: {why}" for name, path in wanted.items() if (why := _unusable(path))]
+    # a daemon must take over what runs, also on a full disk
+    runs = bool(orphans.find(f"{host.cluster.cluster}/{host.node}/", places.state_dir))
+    found = [f"{name} {path}: {why}" for name, path in wanted.items() if (why := _unusable(path, runs))]
     socket = os.fsencode(places.run_dir / _SOCKET)
     if len(socket) > LONGEST_SOCKET:
         found.append(f"run_dir {places.run_dir}: too long for a socket ({len(socket)} bytes); use a shorter path")
@@ -44,8 +47,8 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
     return found
 
 
-def _unusable(path: Path) -> str:
-    """Looks at the nearest directory that exists: nothing is made here."""
+def _unusable(path: Path, full: bool) -> str:
+    """Looks at the nearest directory that exists: nothing is made here. `full`: it may be."""
     try:
         here = path
         while not here.exists():
@@ -60,6 +63,8 @@ def _unusable(path: Path) -> str:
             return f"no permission to write in {here}; run as its owner, change its owner, or use another path"
     except OSError as e:
         return f"{e.strerror}; use another path"
+    if full:
+        return ""
     if room.f_bavail * room.f_frsize < LEAST_BYTES:
         free = room.f_bavail * room.f_frsize / 1024**2
         return f"disk full: {free:.0f} MB free, {LEAST_BYTES / 1024**2:.0f} MB needed; make room or use another path"
