@@ -107,8 +107,11 @@ class Instance:
         self.died_hard = not any(w.exit is None for w in self._watches())
         leaders = {m.pid for m in members if m.pid == m.sid}
         # a leader ends its own children; where it is gone they get their chance to release devices
-        signal_all([m for m in members if m.pid in leaders or m.sid not in leaders], signal.SIGTERM)
-        left = await self._until_empty(time.monotonic() + grace_s)
+        asked = [m for m in members if m.pid in leaders or m.sid not in leaders]
+        signal_all(asked, signal.SIGTERM)
+        # one that is stopped cannot obey: waiting for it helps nobody
+        obeys = any(m.state != "T" for m in asked)
+        left = await self._until_empty(time.monotonic() + (grace_s if obeys else 0.0))
         if not left:
             return []
         deadline = time.monotonic() + kill_s
