@@ -14,7 +14,7 @@ import psutil
 from aiohttp import web
 
 from yrnode.api.app import NODE, read_app
-from yrnode.api.node import VERBS, Node
+from yrnode.api.node import DRILLS, VERBS, Node
 
 _BODY_S = 5.0
 
@@ -65,16 +65,23 @@ async def _control(request: web.Request) -> web.Response:
         # nodes of one host may share a run_dir by mistake: a word to one must not reach the other
         return web.json_response({"error": f"this is {mine}; check --config and --node"}, status=409)
     verb = request.match_info["verb"]
+    if verb.removeprefix("drill-") in DRILLS and verb.startswith("drill-"):
+        target, _, _ = _fields(await _body(request))
+        drill = verb.removeprefix("drill-")
+        return web.json_response(await request.app[NODE].drill(drill, target, str(peer(request))))
     if verb not in VERBS:
         raise web.HTTPNotFound(text=f'no such verb "{verb[:40]}"; there are {", ".join(VERBS)}')
+    target, why, dry_run = _fields(await _body(request))
+    return web.json_response(await request.app[NODE].control(verb, target, str(peer(request)), why, dry_run))
+
+
+async def _body(request: web.Request) -> object:
     try:
-        body = json.loads(await asyncio.wait_for(request.read(), _BODY_S))
+        return json.loads(await asyncio.wait_for(request.read(), _BODY_S))
     except asyncio.TimeoutError:
         raise web.HTTPRequestTimeout(text=f"the request was not complete within {_BODY_S:g} s") from None
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest(text="the request is not JSON") from None
-    target, why, dry_run = _fields(body)
-    return web.json_response(await request.app[NODE].control(verb, target, str(peer(request)), why, dry_run))
 
 
 def _fields(body: object) -> tuple[str, str, bool]:

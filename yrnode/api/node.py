@@ -11,6 +11,8 @@ from yrnode.telemetry.events import EventLog
 from yrnode.telemetry.metrics import Metrics
 
 VERBS = ("start", "stop", "restart")
+DRILLS = ("kill", "freeze", "hang", "spin", "store-down", "store-empty")
+"""What `drill` can do to a ready component; `spin` only to the stand-in engine."""
 
 
 class Node(Protocol):
@@ -44,5 +46,12 @@ class Node(Protocol):
         `{"verb", "target", "components": [names that start or stop, in order], "untouched": [the other names],
         "done": bool}`. `done` says that the intent is taken, not that the components have followed.
         UsageError for an unknown target, with the names that there are.
+        """
+        ...
+
+    async def drill(self, drill: str, target: str, who: str) -> dict[str, Any]:
+        """Inject one of DRILLS into a component: `{"drill", "target", "seq"}`, the number of the event that says so.
+
+        UsageError where it does not fit the component, or the component is not ready.
         """
         ...

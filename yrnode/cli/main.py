@@ -25,6 +25,8 @@ VERBS = {
     "start": ("control", "start a component, a group, or all"),
     "stop": ("control", "stop a component, a group, or all"),
     "restart": ("control", "restart a component, a group, or all"),
+    "drill": ("drill", "one fault on purpose: how fast is it seen, and what does it cost"),
+    "clean": ("clean", "what is left over, whose it is, and whether it may go"),
     "probe": ("probe", "live or ready, by exit code, for an outside prober"),
     "verify": ("verify", "health, a completion, and what the external cache did"),
 }

@@ -28,7 +28,7 @@ class ComponentView:
     `death`: the cause read from an exit or a failed launch of the current instance. `cleaned`: the residue room is
     done; `blocked` says what it found in the way. `gone`: nothing of the instance is left. `leaving`: why the current
     stop was asked for. `life`: the record's n of the group that it lives with, at its start. `restart`: an operator's
-    request that is not carried out yet.
+    request that is not carried out yet. `drilled`: the next fault was injected on purpose and does not count.
     """
 
     spec: ComponentSpec
@@ -53,6 +53,7 @@ class ComponentView:
     checks: Mapping[str, Tally] = field(default_factory=dict)
     history: tuple[Failure, ...] = ()
     restarts: int = 0
+    drilled: bool = False
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
-from yrnode.node import adoption, operator, world
+from yrnode.node import adoption, drill, operator, world
 from yrnode.node.clearing import clear_datasystem
 from yrnode.node.memory import Memory
 from yrnode.node.storewatch import StoreWatch
@@ -66,6 +66,7 @@ class Supervisor:
         self._told: dict[str, str] = {}
         self._detached = False
         self._clearing: asyncio.Task[None] | None = None
+        self._drilling: asyncio.Task[None] | None = None
         self._round_at = now
         self._wake = asyncio.Event()
         self._ready_said = False
@@ -111,6 +112,26 @@ class Supervisor:
             "done": not dry_run,
         }
 
+    async def drill(self, name: str, target: str, who: str) -> dict[str, Any]:
+        """See `api.node.Node.drill`."""
+        if self._world.closing:
+            raise UsageError("yrnode is going down; a drill needs it running")
+        view = self._world.components.get(target)
+        if view is None:
+            raise UsageError(f"no component {target!r} on this node; there are: {', '.join(self._world.components)}")
+        drill.refuse(name, view)
+        cause = Cause(Reason.OPERATOR, f"drill {name} {target} by {who}")
+        self._world.update(target, drilled=True)
+        instance = self._units[target].instance
+        event = self.events.emit(target, "drill", cause, instance=view.instance, generation=view.generation)
+        if name.startswith("store-"):
+            work = drill.take_store_away(self._world, view, cause, empty=name == "store-empty")
+            self._drilling = asyncio.create_task(work, name="drill")
+        elif instance is not None:
+            await drill.inject(name, instance)
+        self._wake.set()
+        return {"drill": name, "target": target, "seq": event.seq}
+
     def shut_down(self) -> None:
         """Stop everything in order; `run` returns when nothing is left."""
         if not self._world.closing:
@@ -152,8 +173,9 @@ class Supervisor:
                 if upkeep is not None:
                     await upkeep.close()
                 reaper.close()
-                if self._clearing is not None:
-                    self._clearing.cancel()
+                for task in (self._clearing, self._drilling):
+                    if task is not None:
+                        task.cancel()
                 await watch.close()
                 for unit in self._units.values():
                     await unit.close()

@@ -94,6 +94,7 @@ class World:
                     "ready_seconds": None,
                     # it would be stopped at once to be started again
                     "restart": None,
+                    "drilled": False,
                     "restarts": view.restarts + (1 if view.generation else 0),
                 }
             case Move.READY:
@@ -119,7 +120,7 @@ class World:
     def _history(self, view: ComponentView, cause: Cause, now: float) -> tuple[Failure, ...]:
         if cause.reason is Reason.OPERATOR:
             return ()
-        if not cause.fault:
+        if not cause.fault or view.drilled:
             return view.history
         lived = now - view.ready_at if view.ready_at is not None else 0.0
         return (*view.history, Failure(now, lived, cause))[-LONGEST_HISTORY:]

@@ -215,6 +215,11 @@ def _stopping(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.REST, c.name, gone)
     if c.leaving is None or not c.leaving.fault:
         return Action(Move.REST, c.name, gone)
+    if c.drilled:
+        cause = Cause(
+            c.leaving.reason, f"{c.leaving.text}; a drill, at once", c.leaving.evidence, c.leaving.component
+        )
+        return Action(Move.WAIT, c.name, cause)
     verdict = restart.judge(c.history, s.now, s.jitter)
     why = c.leaving
     if isinstance(verdict, restart.GiveUp):

@@ -74,6 +74,8 @@ def _judge(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | 
 
 
 def _fault(g: GroupView, members: list[ComponentView], cause: Cause, s: Snapshot) -> Action:
+    if any(m.drilled for m in members):
+        return _bump(g, cause, g.record.fails, s.now)
     if cause.reason is Reason.CONFIGURATION:
         return _fail(g, cause, g.record.fails + 1)
     budget = Budget()

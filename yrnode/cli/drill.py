@@ -1,0 +1,162 @@
+"""`yrnode drill`: inject one fault into a running stack, and report what it cost."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import Any
+
+from yrnode.cli.client import Client
+from yrnode.cli.errors import Down, NotGood
+from yrnode.cli.place import Place, find
+from yrnode.model.errors import UsageError
+
+DRILLS = {
+    "kill": "the target's main process",
+    "freeze": "SIGSTOP to all its processes",
+    "hang": "SIGSTOP to a rank's engine core",
+    "spin": "a stand-in rank's engine core burns CPU and does nothing",
+    "store-down": "etcd away for some seconds",
+    "store-empty": "etcd comes back without its data, which is kept beside",
+    "daemon-kill": "SIGKILL to yrnode itself; something must start it again",
+}
+_LOOK_S = 0.1
+_SEEN = ("stop", "unhealthy", "bump")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("drill", choices=DRILLS, help="; ".join(f"{k}: {v}" for k, v in DRILLS.items()))
+    parser.add_argument("target", nargs="?", default="", help="a component, such as rank/serve/0")
+    parser.add_argument("--limit", type=float, default=600.0, metavar="S", help="give up after S seconds (600)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if the stack is ready again and only what had to be was restarted."""
+    place = find(args)
+    client = Client(place)
+    before = client.read("/status")
+    if not before["ready"]:
+        raise NotGood("a drill needs a stack that is ready; see yrnode status")
+    target = args.target or ("etcd" if args.drill.startswith("store-") else "")
+    if args.drill == "daemon-kill":
+        result = _kill_daemon(client, place, before, args.limit)
+    elif not target:
+        raise UsageError(f"drill {args.drill}: name a component: {', '.join(before['components'])}")
+    else:
+        result = _drill(client, args.drill, target, before, args.limit)
+    print(json.dumps(result) if args.output == "json" else "\n".join(_text(result)))
+    return 0 if result["passed"] else 1
+
+
+def _drill(client: Client, drill: str, target: str, before: dict[str, Any], limit: float) -> dict[str, Any]:
+    began = client.post(f"/control/drill-{drill}", {"target": target})["seq"]
+    expected = _expected(drill, target, before)
+    deadline = time.monotonic() + limit
+    seen = ready = None
+    at = None
+    while ready is None and time.monotonic() < deadline:
+        events = client.read(f"/events?since={began - 1}")
+        at = next((e["at"] for e in events if e["seq"] == began), at)
+        about = {target, before["components"].get(target, {}).get("group"), "cache" if drill == "store-empty" else ""}
+        if seen is None:
+            seen = next((e for e in events if e["seq"] > began and e["target"] in about and e["what"] in _SEEN), None)
+        if seen is not None:
+            ready = _settled(client, events, seen["seq"], expected, before)
+        time.sleep(_LOOK_S)
+    after = client.read("/status")
+    return _result(drill, target, before, after, expected, _ms(at, seen), _ms(at, ready))
+
+
+def _settled(
+    client: Client, events: list[dict[str, Any]], since: int, expected: set[str], before: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The event of being ready after all that had to restart did."""
+    status = client.read("/status")
+    changed = {n for n, c in status["components"].items() if c["instance"] != before["components"][n]["instance"]}
+    if not status["ready"] or not expected <= changed:
+        return None
+    return next(
+        (e for e in reversed(events) if e["seq"] > since and e["what"] == "ready" and e["target"] == "yrnode"), None
+    )
+
+
+def _expected(drill: str, target: str, before: dict[str, Any]) -> set[str]:
+    """What must be restarted: the target, with its group where it is a rank."""
+    components = before["components"]
+    group = components.get(target, {}).get("group")
+    if group:
+        return {name for name, c in components.items() if c["group"] == group}
+    return {target, "worker"} & set(components) if drill == "store-empty" else {target}
+
+
+def _kill_daemon(client: Client, place: Place, before: dict[str, Any], limit: float) -> dict[str, Any]:
+    """The daemon's pid is the holder of the state directory's lock."""
+    try:
+        pid = int((place.state_dir / "yrnode.lock").read_text())
+    except (OSError, ValueError):
+        raise NotGood(f"no daemon's pid in {place.state_dir}/yrnode.lock") from None
+    began = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    seen = ready = None
+    after = before
+    while ready is None and time.monotonic() - began < min(limit, 120.0):
+        time.sleep(_LOOK_S)
+        with contextlib.suppress(Down, NotGood):
+            after = client.read("/status")
+            if after["started_at"] != before["started_at"]:
+                seen = seen or (time.monotonic() - began) * 1000
+                ready = (time.monotonic() - began) * 1000 if after["ready"] else None
+    result = _result("daemon-kill", "yrnode", before, after, set(), seen, ready)
+    if seen is None:
+        result["why"] = "nothing has started yrnode again; run it under systemd"
+    return result
+
+
+def _ms(at: float | None, event: dict[str, Any] | None) -> float | None:
+    return None if at is None or event is None else round((event["at"] - at) * 1000, 1)
+
+
+def _result(
+    drill: str,
+    target: str,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    expected: set[str],
+    detected: float | None,
+    recovered: float | None,
+) -> dict[str, Any]:
+    names = list(before["components"])
+    restarted = [n for n in names if after["components"][n]["instance"] != before["components"][n]["instance"]]
+    why = ""
+    if detected is None:
+        why = "it was not seen in time"
+    elif recovered is None:
+        why = "the stack did not become ready in time: " + "; ".join(after["reasons"])
+    elif set(restarted) != expected:
+        why = f"restarted {', '.join(restarted) or 'nothing'}, expected {', '.join(sorted(expected)) or 'nothing'}"
+    return {
+        "drill": drill,
+        "target": target,
+        "detected_ms": detected,
+        "recovered_ms": recovered,
+        "restarted": restarted,
+        "untouched": [n for n in names if n not in restarted],
+        "passed": not why,
+        "why": why,
+    }
+
+
+def _text(result: dict[str, Any]) -> list[str]:
+    def ms(value: float | None) -> str:
+        return "never" if value is None else f"after {value:.0f} ms"
+
+    return [
+        f"drill {result['drill']} {result['target']}: {'passed' if result['passed'] else 'FAILED: ' + result['why']}",
+        f"  seen {ms(result['detected_ms'])}, ready again {ms(result['recovered_ms'])}",
+        f"  restarted: {', '.join(result['restarted']) or 'nothing'}",
+        f"  untouched: {', '.join(result['untouched']) or 'nothing'}",
+    ]
