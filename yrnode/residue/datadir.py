@@ -26,9 +26,24 @@ def why_foreign(data_dir: Path, cluster: str, node: str) -> str:
     except FileNotFoundError:
         return f"etcd data in {data_dir} was not made by yrnode; {cure}"
     except (OSError, ValueError, KeyError, TypeError) as e:
-        return f"etcd data in {data_dir}: {OWNER} is unreadable ({e}); {cure}"
+        mine = json.dumps({"cluster": cluster, "node": node})
+        what = f"etcd data in {data_dir}: {OWNER} is unreadable ({e})"
+        return f"{what}; if the data is this node's, write {mine} into it, else {cure}"
     if whose != f"{cluster}/{node}":
         return f"etcd data in {data_dir} belongs to {whose}, not to {cluster}/{node}; {cure}"
+    return ""
+
+
+def why_removed(log: Path) -> str:
+    """Empty unless etcd's last words say that the cluster has removed this member for good."""
+    try:
+        with open(log, "rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - 16384))
+            end = f.read().decode("utf-8", "replace").rpartition("--- yrnode: ")[2]
+    except OSError:
+        return ""
+    if "the member has been permanently removed from the cluster" in end:
+        return "this member was removed from its cluster: etcd will not start on this data again"
     return ""
 
 
