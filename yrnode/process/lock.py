@@ -10,13 +10,30 @@ from types import TracebackType
 
 from yrnode.model.errors import UsageError
 
+NAME = "yrnode.lock"
+
+
+def held(state_dir: Path) -> bool:
+    """Whether a yrnode runs this node now. OSError where that cannot be seen."""
+    try:
+        fd = os.open(state_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
 
 class NodeLock:
     """Held as long as this object lives. UsageError where another yrnode holds it."""
 
     def __init__(self, state_dir: Path) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
-        path = state_dir / "yrnode.lock"
+        path = state_dir / NAME
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as e:
