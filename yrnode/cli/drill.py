@@ -25,7 +25,9 @@ DRILLS = {
     "daemon-kill": "SIGKILL to yrnode itself; something must start it again",
 }
 _LOOK_S = 0.1
-_SEEN = ("stop", "unhealthy", "bump")
+_SEEN = ("stop", "unhealthy", "bump", "unavailable")
+# what the drill itself does to etcd is no detection
+_WHERE_SEEN = {"store-down": {"store"}, "store-empty": {"cache"}}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +63,7 @@ def _drill(client: Client, drill: str, target: str, before: dict[str, Any], limi
     while ready is None and time.monotonic() < deadline:
         events = client.read(f"/events?since={began - 1}")
         at = next((e["at"] for e in events if e["seq"] == began), at)
-        about = {target, before["components"].get(target, {}).get("group"), "cache" if drill == "store-empty" else ""}
+        about = _WHERE_SEEN.get(drill, {target, before["components"].get(target, {}).get("group")})
         if seen is None:
             seen = next((e for e in events if e["seq"] > began and e["target"] in about and e["what"] in _SEEN), None)
         if seen is not None:
