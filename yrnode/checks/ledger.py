@@ -89,7 +89,9 @@ class Ledger:
 
     def still_s(self, now: float) -> float:
         """For how long nothing of the engine has moved although something was asked of it."""
-        return 0.0 if self._moved_at is None else now - self._moved_at
+        if self._moved_at is None or not (self.in_flight or self.missed):
+            return 0.0
+        return now - self._moved_at
 
     def stuck_s(self, now: float) -> float:
         """The same, but for what canaries moved: for how long the requests of others stand."""
