@@ -75,7 +75,7 @@ async def test_they_outlive_stop_and_clean_up_and_the_unproven_one_holds_the_sta
     lab: Lab, operator: Operator
 ) -> None:
     instance = lab.instances[0]
-    assert await instance.stop(5.0) == []
+    assert await instance.stop(0.3) == []
     instance.forget()
     blocked = await clear(instance.spec, lab.owner)
     assert blocked is not None
@@ -105,7 +105,7 @@ async def test_a_member_with_a_session_of_its_own_is_known_to_a_later_daemon(lab
     assert later is not None
     lab.instances.append(later)
     assert far in {m.pid for m in members_of(kept, instance.spec.dir, instance.spec.log)}
-    assert await later.stop(5.0) == []
+    assert await later.stop(0.3) == []
     assert gone(far)
 
 
@@ -117,4 +117,4 @@ async def test_a_zombie_is_gone_for_a_stop_though_it_is_still_in_the_session(lab
     os.kill(zombie, 9)
     await until(lambda: (p := table.read(zombie)) is None or p.state == "Z")
     assert zombie not in {m.pid for m in instance.members()}
-    assert await instance.stop(5.0) == []
+    assert await instance.stop(0.3) == []

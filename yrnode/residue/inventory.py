@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -150,12 +150,12 @@ def _memory(scope: Scope, lives: _Lives) -> Iterator[Item]:
     users, hidden = _users_of_memory()
     noted = {name: r.component for r in lives.records.values() for name in r.shm}
     left = shm.left(scope.owner.run_dir)
-    groups: dict[tuple[str, Standing, str], list[str]] = {}
+    groups: dict[tuple[str, Standing, str, int], list[str]] = {}
     for name in all_shm():
         if not name.startswith(SHM_NAMES):
             continue
         owner, standing, reason = "", Standing.UNKNOWN, "not seen while an instance of ours lived"
-        component = noted.get(name, "")
+        component, began = noted.get(name, ""), 0
         if name in users:
             pid = users[name]
             owner = lives.owner_of(pid) or f"pid {pid} ({table.command(pid) or 'unknown command'})"
@@ -170,9 +170,9 @@ def _memory(scope: Scope, lives: _Lives) -> Iterator[Item]:
             began = lives.records[component].began if component else left[name]
             if hidden >= began:
                 standing, reason = Standing.UNKNOWN, "some processes do not let us see whether they map it"
-        groups.setdefault((owner, standing, reason), []).append(name)
-    for (owner, standing, reason), names in groups.items():
-        yield _files_item(MEMORY, names, owner, standing, reason)
+        groups.setdefault((owner, standing, reason, began), []).append(name)
+    for (owner, standing, reason, began), names in groups.items():
+        yield replace(_files_item(MEMORY, names, owner, standing, reason), began=began)
 
 
 def _users_of_memory() -> tuple[dict[str, int], int]:

@@ -18,7 +18,8 @@ class Standing(str, Enum):
 class Item:
     """`what` and `owner` are for people. `age_s` in seconds, `size` in bytes, None where that says nothing.
 
-    `paths`: the files and folders; `mark`: the instance whose processes it is. `in_the_way`: of what is not ours, it
+    `paths`: the files and folders; `mark`: the instance whose processes it is. `began`: when the
+    instance that left it began, in ticks since boot. `in_the_way`: of what is not ours, it
     would make a start fail.
     """
 
@@ -31,6 +32,7 @@ class Item:
     size: int | None = None
     paths: tuple[str, ...] = ()
     mark: str = ""
+    began: int = 0
     in_the_way: bool = False
 
     @property

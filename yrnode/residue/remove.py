@@ -48,8 +48,7 @@ async def _processes(item: Item, scope: Scope) -> str:
 
 
 def _memory(item: Item, scope: Scope) -> str:
-    # a file of a dead instance that this daemon has not seen may not be noted in `left` yet
-    shm.remove(scope.owner.run_dir, item.paths)
+    shm.remove(scope.owner.run_dir, item.paths, item.began)
     left = [p for p in item.paths if os.path.lexists(p)]
     return f"still mapped: {', '.join(left)}" if left else ""
 
