@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,11 +15,11 @@ import pytest_asyncio
 from tests.checks.conftest import TARGET, tools
 from tests.process.lab import until
 from tests.support.etcd import Etcd, start_etcd
-from yrnode.checks.etcd import EtcdReadCheck, EtcdWriteCheck
+from yrnode.checks.etcd import EtcdAlarmCheck, EtcdReadCheck, EtcdWriteCheck
 from yrnode.checks.ring import RingCheck, WorkerKeyCheck
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, Verdict
-from yrnode.store import KeyValue, StoreRefused, StoreUnavailable
+from yrnode.store import Alarm, KeyValue, Status, StoreRefused, StoreUnavailable
 from yrnode.store.gateway import EtcdGateway
 
 KEY = "/yrnode/c/probe/n0"
@@ -97,6 +99,49 @@ async def test_an_etcd_without_space_reads_and_does_not_write(tmp_path: Path) ->
             assert (await read(store)).verdict is Verdict.OK
         finally:
             await store.close()
+
+
+async def test_alarms_and_size(tmp_path: Path) -> None:
+    with start_etcd(tmp_path, extra=["--quota-backend-bytes=16777216"]) as etcd:
+        store = EtcdGateway([etcd.url], timeout_s=2.0)
+        check = EtcdAlarmCheck(spec(quota=16 * 1024**2), tools(store=store))
+        try:
+            quiet = await check.probe(TARGET)
+            assert (quiet.verdict, quiet.evidence.startswith("no alarm, db 0.0 of 16 MB")) == (Verdict.OK, True)
+            with contextlib.suppress(StoreRefused):
+                for i in range(60):
+                    await store.put(f"/fill/{i}", b"x" * 500_000)
+            alarm = await check.probe(TARGET)
+            assert alarm.verdict is Verdict.FAIL
+            assert re.fullmatch(
+                r"alarm NOSPACE on member [0-9a-f]+, db 1[5-7]\.\d of 16 MB, writes refused", alarm.evidence
+            )
+            # the read stays good: only this check can tell
+            assert (await read(store)).verdict is Verdict.OK
+        finally:
+            await store.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "alarms", "verdict"),
+    [(14, (), "ok"), (15, (), "fail"), (14, None, "unknown"), (1, (Alarm(255, "CORRUPT"),), "fail")],
+)
+async def test_a_database_that_is_nearly_full(size: int, alarms: tuple[Alarm, ...] | None, verdict: str) -> None:
+    class Answers:
+        async def status(self) -> Status:
+            return Status("3.5.1", 1, 1, 1, 1, size * 1024**2, 0, None, alarms, ())
+
+    result = await EtcdAlarmCheck(spec(quota=16 * 1024**2), tools(store=Answers())).probe(TARGET)
+    assert result.verdict.value == verdict
+    assert ("alarm CORRUPT on member ff" in result.evidence) == bool(alarms)
+
+
+async def test_alarms_that_cannot_be_asked() -> None:
+    class Away:
+        async def status(self) -> Status:
+            raise StoreUnavailable("no answer")
+
+    assert (await EtcdAlarmCheck(spec(quota=1), tools(store=Away())).probe(TARGET)).verdict is Verdict.UNKNOWN
 
 
 class FakeStore:

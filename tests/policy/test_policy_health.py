@@ -55,6 +55,19 @@ def test_counts_and_the_latest_result_are_kept() -> None:
     assert (tally.failures, tally.successes, tally.at, tally.result) == (0, 2, 3.0, RESULTS["?"])
 
 
+@pytest.mark.parametrize(
+    ("results", "episodes"), [("--", 0), ("---", 1), ("------", 1), ("---+--", 1), ("---+---", 2), ("---?---", 1)]
+)
+def test_how_often_it_would_have_acted(results: str, episodes: int) -> None:
+    assert play(results).episodes == episodes
+
+
+def test_a_refusal_that_proves_a_start_counts_for_nothing_else() -> None:
+    spec = CheckSpec("x", "canary", 1.0, 1.0, gate=True)
+    tally = fold(play("--"), unknown("canary not authorised", proves=True), 9.0, spec)
+    assert (tally.passed, tally.failures, tally.failing) == (True, 2, False)
+
+
 def test_evidence_is_of_the_latest_result() -> None:
     spec = CheckSpec("x", "http", 1.0, 1.0)
     assert fold(play("+"), Result(RESULTS["-"].verdict, "HTTP 503", 0.2), 9.0, spec).result.evidence == "HTTP 503"

@@ -149,6 +149,7 @@ def _check(tally: Tally, clock: _Clock) -> dict[str, Any]:
         "took_s": round(tally.result.took_s, 4) if ran else None,
         "failures": tally.failures,
         "failing": tally.failing,
+        "episodes": tally.episodes,
     }
 
 
