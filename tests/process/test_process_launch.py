@@ -35,7 +35,7 @@ async def test_it_runs_in_a_session_and_a_directory_of_its_own_with_its_mark(lab
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert b"YRNODE_GENERATION=4" in environ
     names = {e.split(b"=")[0].decode() for e in environ if e}
-    own = {"PATH", "PYTHON", "YRNODE_INSTANCE", "YRNODE_HOME", "YRNODE_GENERATION"}
+    own = {"PATH", "PYTHON", "YRNODE_INSTANCE", "YRNODE_HOME", "YRNODE_GENERATION", "YRNODE_LIFE"}
     assert names - {"PWD", "OLDPWD", "SHLVL", "_"} == own, "nothing is inherited"
     assert [m.pid for m in instance.members()] == [pid]
     assert instance.watched == {pid}

@@ -85,13 +85,14 @@ def from_marks(spec: ComponentSpec, owner: Owner) -> Record | None:
     return Record(
         component=spec.name,
         instance=mark.removeprefix(prefix),
-        generation=table.generation(procs[0].pid),
+        generation=table.number(procs[0].pid, "YRNODE_GENERATION"),
         mark=mark,
         home=home,
         boot=table.boot_id(),
         began=began,
         launched=Ident.of((launchers or mains or procs)[0]),
         main=Ident.of(mains[0]) if mains else None,
+        life=table.number(procs[0].pid, "YRNODE_LIFE"),
     )
 
 

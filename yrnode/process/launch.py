@@ -51,6 +51,7 @@ def launch(
         "YRNODE_INSTANCE": record.mark,
         "YRNODE_HOME": record.home,
         "YRNODE_GENERATION": str(generation),
+        "YRNODE_LIFE": str(life),
     }
     argv = [values.get(a, a) for a in spec.argv]
     path = path_of(owner.run_dir, spec.name)

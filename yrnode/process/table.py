@@ -77,14 +77,14 @@ def marks(pid: int) -> tuple[str, str]:
     return os.fsdecode(found.get(MARK, b"")), os.fsdecode(found.get(HOME, b""))
 
 
-def generation(pid: int) -> int:
-    """The generation that was written into the process's environment, 0 where it shows none."""
+def number(pid: int, name: str) -> int:
+    """A whole number that was written into the process's environment, 0 where it shows none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as f:
             fields = f.read().split(b"\0")
     except OSError:
         return 0
-    digits = next((x.partition(b"=")[2] for x in fields if x.startswith(b"YRNODE_GENERATION=")), b"0")
+    digits = next((x.partition(b"=")[2] for x in fields if x.startswith(f"{name}=".encode())), b"0")
     return int(digits) if digits.isdigit() else 0
 
 
