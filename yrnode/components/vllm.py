@@ -146,7 +146,7 @@ def _checks(
     return (
         CheckSpec("process", "process", 1.0, 1.0, witness=True),
         CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, after=("canary",)),
-        CheckSpec("health", "http", 2.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
+        CheckSpec("health", "http", 5.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
         CheckSpec("engine", "engine", 1.0, 1.0, failures=1, witness=True, after=("canary",), params=alone),
         CheckSpec("progress", "progress", 2.0, 5.0, failures=1, witness=True, after=("canary",), params=told),
         CheckSpec(

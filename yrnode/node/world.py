@@ -126,20 +126,27 @@ class World:
         return (*view.history, Failure(now, lived, cause))[-LONGEST_HISTORY:]
 
     def record_result(self, name: str, instance: str, check: str, result: Result, now: float) -> bool:
-        """Fold one result in. A result of any other instance than the present one is void: False."""
+        """Fold one result in; whether it brings news. One of any other instance than the present one is void."""
         view = self.components[name]
         if view.instance != instance:
             return False
         spec = next(c for c in view.spec.checks if c.name == check)
-        tally = health.fold(view.checks[check], result, now, spec)
+        before = view.checks[check]
+        tally = health.fold(before, result, now, spec)
         self.update(name, checks={**view.checks, check: tally})
-        return True
+        # good news again and again needs no round of its own
+        return _weight(tally) != _weight(before)
 
     def reset_checks(self, name: str) -> None:
         """What was counted during the start does not count against the running instance."""
         view = self.components[name]
         tallies = {k: replace(t, failures=0, successes=0, failing=False) for k, t in view.checks.items()}
         self.update(name, checks=tallies)
+
+
+def _weight(tally: Tally) -> tuple[object, ...]:
+    """What a decision may turn on."""
+    return tally.result.verdict, tally.result.facts, tally.failures, tally.failing, tally.passed
 
 
 def fresh_checks(spec: ComponentSpec) -> Mapping[str, Tally]:

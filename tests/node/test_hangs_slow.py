@@ -1,0 +1,78 @@
+"""Hangs and what looks like them in real time, with the settings that a file without `checks` has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.node.test_hangs import Watched, ask, check, core, generation, hang_and_recover, url
+from tests.support.node import YrNode, cluster_text, yrnode
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+STALL_TIMEOUT_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[YrNode]:
+    with yrnode(cluster_text(extra_args=", max-num-seqs: 4, shutdown-timeout: 1")) as node:
+        node.wait_ready()
+        yield node
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(32) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("load", [0, 3])
+def test_a_frozen_engine(node: YrNode, pool: ThreadPoolExecutor, load: int) -> None:
+    n, pid = generation(node), core(node)
+    calls = [pool.submit(ask, url(node), 60, max_tokens=20_000) for _ in range(load)]
+    if load:
+        node.wait("load", lambda: check(node, "progress")[1].startswith("3 in flight"), 10)
+    os.kill(pid, signal.SIGSTOP)
+    took, bump = hang_and_recover(node, n, 60)
+    assert took < 15
+    assert bump["text"] == "the engine hangs: its processes are frozen"
+    for call in calls:
+        call.exception(60)
+
+
+def test_a_stall_of_70_s_that_ends_well(node: YrNode, pool: ThreadPoolExecutor) -> None:
+    pid = core(node)
+    with Watched(node) as watched:
+        busy = pool.submit(ask, url(node), 200, max_tokens=3000)
+        node.wait("load", lambda: "in flight" in check(node, "progress")[1], 10)
+        os.kill(pid, signal.SIGUSR2)
+        time.sleep(70)  # the length of the stall is what is shown
+        os.kill(pid, signal.SIGUSR2)
+        assert busy.result(60)["usage"]["completion_tokens"] == 3000
+        node.wait("a good canary", lambda: check(node, "canary")[0] == "ok", 60)
+    assert any("nothing has moved for 6" in line for line in watched.failed)
+
+
+def test_three_minutes_of_saturation(node: YrNode, pool: ThreadPoolExecutor) -> None:
+    until = time.monotonic() + 180
+
+    def client() -> None:
+        while time.monotonic() < until:
+            ask(url(node), 170, max_tokens=2000)
+
+    with Watched(node) as watched:
+        for future in [pool.submit(client) for _ in range(24)]:
+            future.result(400)
+    assert watched.failed == set()
+
+
+def test_an_engine_that_spins(node: YrNode) -> None:
+    n = generation(node)
+    os.kill(core(node), signal.SIGUSR2)
+    took, bump = hang_and_recover(node, n, 300)
+    assert STALL_TIMEOUT_S < took < STALL_TIMEOUT_S + 60
+    assert bump["text"].startswith("the engine hangs: no progress for 18")
