@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +148,27 @@ def test_a_closed_pipe_at_the_very_end():
     child = run("-m", "yrnode.cli.main", "--help", stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (child.returncode, child.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_file_is_no_traceback_and_no_other_exit_code(tmp_path, closed):
+    file = tmp_path / "c.yaml"
+    file.write_text(GOOD)
+    for words, code in ((f"check --node n1 --config {file}", 0), ("status --config /nowhere", 2)):
+        argv = ["sh", "-c", f"exec {Path(sys.executable).with_name('yrnode')} {words} {closed}"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == code, done
+        assert "Traceback" not in done.stderr
+
+
+def test_an_error_is_json_where_json_was_asked_for(said):
+    code, out, err = said("status", "--config", "/nowhere", "-o", "json")
+    assert code == 2
+    assert json.loads(out) == {"error": err.strip()}
+
+
+def test_a_pipe_is_no_cluster_file(said, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = said("check", "--config", tmp_path / "pipe")
+    assert code == 2
+    assert "no regular file" in err

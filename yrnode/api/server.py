@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -19,6 +20,15 @@ _IDLE_S = 15.0
 _GRACE_S = 0.5
 
 
+MOST_CONNECTIONS = 256
+"""On each listener: who holds many connections open takes no sockets from the checks."""
+
+
+class _Full(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
 class Api:
     """Serves a node on `host`:`port` (0: any free one) and on the Unix socket `path`, usually run_dir/yrnode.sock."""
 
@@ -28,6 +38,7 @@ class Api:
         self._port = port
         self._path = path
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.base_events.Server] = []
         self._inode: tuple[int, int] | None = None
 
     @property
@@ -51,6 +62,9 @@ class Api:
 
     async def close(self) -> None:
         """Stop listening, end open streams within about a second, and remove the socket."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         for runner in self._runners:
             await runner.cleanup()
         self._runners.clear()
@@ -65,7 +79,14 @@ class Api:
         )
         self._runners.append(runner)
         await runner.setup()
-        await web.SockSite(runner, sock).start()
+        handler = runner.server
+        if handler is None:
+            raise RuntimeError("the runner has no server after its setup")
+
+        def accept() -> asyncio.BaseProtocol:
+            return handler() if len(handler.connections) < MOST_CONNECTIONS else _Full()
+
+        self._servers.append(await asyncio.get_running_loop().create_server(accept, sock=sock))
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:

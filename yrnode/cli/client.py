@@ -47,7 +47,7 @@ class Client:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Ask for a change; only over the Unix socket."""
-        connection = _UnixConnection(self._place.socket, max(self._timeout, 30.0))
+        connection = _UnixConnection(self._place.socket, self._timeout)
         try:
             connection.connect()
         except PermissionError:
@@ -61,6 +61,9 @@ class Client:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **whom})
             response = connection.getresponse()
             return _judged(response.status, _json(response))
+        except TimeoutError:
+            late = "does not answer in time; it may still do this when it goes on"
+            raise NotGood(f"yrnode on {self._place.node} {late}, see yrnode events") from None
         except (OSError, http.client.HTTPException) as e:
             raise NotGood(f"yrnode broke off ({_said(e)}); what it did is in: yrnode events") from None
         finally:

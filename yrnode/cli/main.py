@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -45,20 +47,22 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. 0 good, 1 not good, 2 usage, 130 after Ctrl-C."""
+    _open_standard_files()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _dispatch(words)
         sys.stdout.flush()
     except UsageError as e:
         more = f" (and {len(e.lines) - 1} more: yrnode check)" if len(e.lines) > 1 else ""
-        return _complain(f"{e.lines[0] if e.lines else 'usage'}{more}", 2)
+        return _complain(f"{e.lines[0] if e.lines else 'usage'}{more}", 2, words)
     except NotGood as e:
-        return _complain(str(e), 1)
+        return _complain(str(e), 1, words)
     except BrokenPipeError:
         _drop_stdout()  # the reader, such as head, has seen enough
         return 1
     except OSError as e:
         _drop_stdout()
-        return _complain(f"yrnode: {e.filename or 'output'}: {e.strerror or e}", 1)
+        return _complain(f"yrnode: {e.filename or 'output'}: {e.strerror or e}", 1, ())
     except KeyboardInterrupt:
         return 130
     return code
@@ -120,9 +124,24 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _complain(text: str, code: int) -> int:
+def _open_standard_files() -> None:
+    """A cron job or a supervisor may start us without: what we then open would be taken for them."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # the lowest free number, so this very one
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115  for the process's life
+
+
+def _complain(text: str, code: int, words: Sequence[str]) -> int:
+    line = " ".join(text.splitlines())
     with contextlib.suppress(OSError):
-        print(" ".join(text.splitlines()), file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
+        if any(a == "-o" and b == "json" for a, b in itertools.pairwise(words)) or "-ojson" in words:
+            print(json.dumps({"error": line}), flush=True)
     return code
 
 

@@ -1,6 +1,7 @@
 """Finding and reading the cluster file."""
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ def read(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str]
     file = find_file(given, environ)
     path = Path(file)
     try:
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            # a pipe would be waited for, for ever
+            raise UsageError(f"{file}: no regular file; name the cluster file with --config or YRNODE_CONFIG")
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:

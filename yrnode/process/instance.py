@@ -111,7 +111,12 @@ class Instance:
         signal_all(asked, signal.SIGTERM)
         # one that is stopped cannot obey: waiting for it helps nobody
         obeys = any(m.state != "T" for m in asked)
-        left = await self._until_empty(time.monotonic() + (grace_s if obeys else 0.0))
+        grace_until = time.monotonic() + (grace_s if obeys else 0.0)
+        left = await self._until_empty(grace_until if self.record.ready_at else _sooner(grace_until))
+        while left and time.monotonic() < grace_until:
+            # an engine that still loads loses a TERM; one that drains must not get a second
+            signal_all([m for m in left if m.pid in leaders], signal.SIGTERM)
+            left = await self._until_empty(_sooner(grace_until))
         if not left:
             return []
         deadline = time.monotonic() + kill_s
@@ -183,6 +188,11 @@ def members_of(record: Record, directory: Path, log: Path | None) -> list[table.
     if marked:
         found += proof.sort(marked, found, directory, log).own
     return found
+
+
+def _sooner(deadline: float) -> float:
+    """When to ask again: a second from now, at the latest at the deadline."""
+    return min(deadline, time.monotonic() + 1.0)
 
 
 def _reused(leader: Ident) -> bool:
