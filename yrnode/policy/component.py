@@ -153,7 +153,8 @@ def _group_words(c: ComponentView, s: Snapshot) -> tuple[str, str]:
     group = c.spec.group or c.spec.lives_with or ""
     record = s.groups[group].record
     whose = f"{record.cause.component}: " if record.cause.component else ""
-    return f"group {group} restarts as generation {record.n}", f"{whose}{record.cause}"
+    what = "is given up" if record.stage is Stage.FAILED else f"restarts as generation {record.n}"
+    return f"group {group} {what}", f"{whose}{record.cause}"
 
 
 def _resting(c: ComponentView, s: Snapshot) -> Action | None:
