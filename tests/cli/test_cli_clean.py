@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -17,16 +16,12 @@ from typing import Any
 import pytest
 
 from tests.support.node import YrNode, cluster_text, yrnode
-from yrnode.cli.main import main
 from yrnode.process import table
 
 
 def cli(node: YrNode, *words: str) -> tuple[int, str, str]:
-    """In this process: the start of an interpreter is not what is tested."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(["clean", "--config", str(node.config), *words])
-    return code, out.getvalue(), err.getvalue()
+    done = node.cli("clean", *words, timeout=60)
+    return done.returncode, done.stdout, done.stderr
 
 
 def clean(node: YrNode, *words: str) -> tuple[int, dict[str, Any]]:
@@ -175,8 +170,8 @@ def test_a_daemon_ends_what_the_file_no_longer_has_and_clean_finds_it_before(nod
 
 
 def test_for_people(node: YrNode) -> None:
-    done = node.cli("clean", "--dry-run")
-    lines = done.stdout.splitlines()
+    code, out, _ = cli(node, "--dry-run")
+    lines = out.splitlines()
     assert lines[0].split() == ["KIND", "VERDICT", "OWNER", "AGE", "SIZE", "WHAT"]
     assert any(line.startswith("processes") and "in use" in line and "etcd instance" in line for line in lines)
-    assert done.returncode in (0, 1), "what others left in /dev/shm counts"
+    assert code in (0, 1), "what others left in /dev/shm counts"

@@ -334,7 +334,7 @@ def test_a_data_directory_of_another_cluster(place: Place, owner: str | None, wo
     (line,) = place.said()
     assert line.startswith(f"etcd.data_dir: etcd data in {data}")
     assert words in line
-    assert line.endswith("; move it away, or set etcd.data_dir to another directory")
+    assert line.endswith("move it away, or set etcd.data_dir to another directory")
 
 
 def test_data_that_another_etcd_uses(place: Place) -> None:

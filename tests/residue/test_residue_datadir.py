@@ -32,7 +32,7 @@ def test_a_new_directory_is_claimed_and_then_ours(tmp_path: Path) -> None:
     assert why_foreign(data, "c", "n0") == ""
 
 
-CURE = "; move it away, or set etcd.data_dir to another directory"
+CURE = "move it away, or set etcd.data_dir to another directory"
 
 
 @pytest.mark.parametrize(

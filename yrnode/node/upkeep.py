@@ -122,6 +122,9 @@ class Upkeep:
             log.warning("%s: %d MB of older output dropped, no room for it", path, done.lost // _MB)
 
     def _place(self, name: str, path: Path) -> tuple[Result, str]:
+        # before the first start it may not be there yet
+        with contextlib.suppress(OSError):
+            path.mkdir(parents=True, exist_ok=True)
         culprit, words = self._growth.writer(disk.device_of(path))
         result = disk.probe(name, path, words)
         return result, culprit
