@@ -6,12 +6,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.node import YrNode, cluster_text, yrnode
+from tests.support.node import YrNode
 
 RECORDS = ("run/etcd.json", "run/worker.json", "run/rank-serve-0.json")
 MEMORY = (
@@ -21,13 +20,6 @@ MEMORY = (
     "state/yrnode.lock",
     "run/left-shm.json",
 )
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[YrNode]:
-    with yrnode(cluster_text(ranks=1)) as found:
-        found.wait_ready()
-        yield found
 
 
 def damage(path: Path, how: str) -> None:
@@ -70,11 +62,11 @@ def test_a_daemon_starts_over_damaged_files_and_every_component_keeps_its_pid(no
     told = [e["text"] for e in node.events() if e["what"] == "record"]
     for name in RECORDS:
         assert any(name in text for text in told), f"nothing was said of {name}: {told}"
+    assert (node.dir / "state/events.jsonl").is_file()
     assert "Traceback" not in node.output.read_text(errors="replace")
 
 
 def test_a_lock_that_cannot_be_opened_is_one_line(node: YrNode) -> None:
-    """Last: the daemon is down after it."""
     node.kill()
     lock = node.dir / "state/yrnode.lock"
     lock.unlink()
@@ -84,3 +76,5 @@ def test_a_lock_that_cannot_be_opened_is_one_line(node: YrNode) -> None:
     assert node.process.wait(30) == 2
     assert f"{lock} cannot be opened: Is a directory" in node.tail()
     lock.rmdir()
+    node.start()
+    node.wait_ready()

@@ -6,13 +6,10 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support.node import YrNode, cluster_text, yrnode
-from tests.support.tmpfs import mounted, tmpfs
+from tests.support.tmpfs import tmpfs
 from yrnode.checks import disk
 from yrnode.model.verdict import Verdict
 
@@ -68,19 +65,6 @@ def test_who_writes_is_the_fastest_then_the_largest(tmp_path: Path) -> None:
     growth.note(12.0, files)
     assert growth.writer(device) == ("worker", "worker writes 2.0 MB/s")
     assert growth.writer(0) == ("", "")
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[YrNode]:
-    """A node with each of its directories on a file system of its own."""
-    with yrnode(cluster_text(ranks=1), start=False) as found, contextlib.ExitStack() as stack:
-        for name in ("state", "run", "log"):
-            (found.dir / name).mkdir()
-            stack.enter_context(mounted(found.dir / name, "400m" if name == "state" else "80m"))
-        found.start()
-        found.wait_ready()
-        yield found
-        found.close()
 
 
 def reported(node: YrNode, check: str) -> str:

@@ -12,6 +12,8 @@ from yrnode.model.verdict import Result, fail, ok
 
 LOW_BYTES = 32 * 1024**2
 LOW_INODES = 64
+START_BYTES = 1024**2
+"""Room for what a start writes: its record, its files, the first lines of its log."""
 _PROBE = ".yrnode-probe"
 _MB = 1024**2
 _DEEP = 5_000
@@ -39,7 +41,7 @@ def why_unwritable(paths: Iterable[Path]) -> str:
     for path in paths:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            _write(path / _PROBE)
+            _write(path / _PROBE, START_BYTES)
         except OSError as e:
             return f"{path} {why_not(path, e)}"
     return ""
@@ -63,10 +65,11 @@ def _full(room: os.statvfs_result) -> str:
     return ""
 
 
-def _write(path: Path) -> None:
+def _write(path: Path, size: int = 4096) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, b"x" * 4096)
+        while size > 0:
+            size -= os.write(fd, b"x" * min(size, _MB))
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -80,6 +80,10 @@ class EventFile:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(self.path) and not self.path.is_file():
+                # a folder, or a link to nowhere
+                number = next(i for i in range(1, 1000) if not os.path.lexists(f"{self.path}.corrupt-{i}"))
+                os.rename(self.path, f"{self.path}.corrupt-{number}")
             if self.path.exists():
                 self._repair(n)
         except OSError as e:
