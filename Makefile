@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
 LAB := .vllm
+PARTS := $(CURDIR)/$(VENV)/parts/usr/bin
 ARGS ?=
 
 # Set-up talks on stderr, so that stdout holds only the demo's own words.
@@ -15,7 +16,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: demo test lint unit test-vllm lock clean
+.PHONY: demo test lint unit test-slow test-vllm lock clean
 demo: $(VENV)/.demo
 	@$(VENV)/bin/yrnode demo $(ARGS)
 
@@ -34,7 +35,12 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	@tests/tools/debian_parts.sh $(VENV)/parts
-	YRNODE_TEST_PARTS=$(CURDIR)/$(VENV)/parts/usr/bin $(PY) -m pytest -rs $(ARGS)
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadfile -m "not vllm and not slow and not alone" $(ARGS)
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m alone
+
+test-slow: $(VENV)/.dev
+	@tests/tools/debian_parts.sh $(VENV)/parts
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow $(ARGS)
 
 # A real vLLM on CPU: 3.5 GB and about a minute to install, minutes to run.
 $(LAB)/env.sh:

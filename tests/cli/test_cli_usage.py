@@ -119,6 +119,7 @@ def run(*args, **more):
     return subprocess.run([sys.executable, *args], timeout=20, check=False, **more)
 
 
+@pytest.mark.alone
 def test_help_is_quick_and_imports_nothing_big():
     took = []
     for _ in range(5):

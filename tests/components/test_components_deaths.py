@@ -79,7 +79,7 @@ def test_etcd(lines: list[str], ready: bool, reason: Reason, evidence: str) -> N
 def test_a_real_etcd(demo: Host, tmp_path: Path, binary: Path, case: str) -> None:
     if not binary.exists():
         pytest.skip(f"no {binary}")
-    client, peer = f"http://127.0.0.1:{free_port(high=26000)}", f"http://127.0.0.1:{free_port(low=26000)}"
+    client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
     changed = {
         "data-dir": str(tmp_path / "data"),
         "listen-client-urls": client,

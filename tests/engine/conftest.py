@@ -39,8 +39,10 @@ def wait_for(condition, seconds, what="the condition"):
 
 def free_port():
     """A port that is free now, below the ephemeral range."""
+    # tests that run side by side draw from parts of the range
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
     while True:
-        port = random.randint(20000, 32000)
+        port = random.randint(20000 + 3000 * worker, 20000 + 3000 * worker + 2999)
         with socket.socket() as s, contextlib.suppress(OSError):
             s.bind(("127.0.0.1", port))
             return port

@@ -13,6 +13,7 @@ from tests.support.etcd import free_port
 from tests.support.node import cluster_text, yrnode
 
 
+@pytest.mark.alone
 def test_livez_answers_within_a_second() -> None:
     """Median of three starts: the machine may be busy once."""
     took = []

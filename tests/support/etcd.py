@@ -25,8 +25,10 @@ _FAST = ("--heartbeat-interval=10", "--election-timeout=100", "--unsafe-no-fsync
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def free_port(*, low: int = 20000, high: int = 32000) -> int:
-    """A port below the ephemeral range that nobody listens on now."""
+def free_port() -> int:
+    """A port below the ephemeral range that nobody listens on now. Tests that run side by side draw from parts of it."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
+    low, high = 20000 + 3000 * worker, 20000 + 3000 * (worker + 1)
     for port in random.sample(range(low, high), 200):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
