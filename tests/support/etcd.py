@@ -26,7 +26,7 @@ _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def free_port() -> int:
-    """A port below the ephemeral range that nobody listens on now. Tests that run side by side draw from parts of it."""
+    """A port below the ephemeral range that nobody listens on now. Workers of one test run draw from parts of it."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
     low, high = 20000 + 3000 * worker, 20000 + 3000 * (worker + 1)
     for port in random.sample(range(low, high), 200):
