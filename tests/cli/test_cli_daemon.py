@@ -62,6 +62,8 @@ def port_of(file):
 
 async def started(*args, **more):
     values = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    # a shell starts what it puts into the background with Ctrl-C ignored, and that would be inherited
+    values["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     return await asyncio.create_subprocess_exec(*YRNODE, *map(str, args), **values)
 
 
