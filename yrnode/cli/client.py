@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,18 @@ class Client:
             raise NotGood(f"yrnode broke off ({_said(e)}); what it did is in: yrnode events") from None
         finally:
             connection.close()
+
+    def daemon_pid(self) -> int:
+        """The pid that listens on the Unix socket, by the kernel's own word. Down where nobody does."""
+        connection = _UnixConnection(self._place.socket, self._timeout)
+        try:
+            connection.connect()
+            raw = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        except OSError:
+            raise self._down() from None
+        finally:
+            connection.close()
+        return int(struct.unpack("3i", raw)[0])
 
     def stream(self, path: str) -> Iterator[dict[str, Any] | None]:
         """Server-sent events as they come, after a None once connected. Ends with the daemon; Down if there is none.

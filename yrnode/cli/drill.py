@@ -12,7 +12,7 @@ from typing import Any
 
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down, NotGood
-from yrnode.cli.place import Place, find
+from yrnode.cli.place import find
 from yrnode.model.errors import UsageError
 
 DRILLS = {
@@ -38,14 +38,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 if the stack is ready again and only what had to be was restarted."""
-    place = find(args)
-    client = Client(place)
+    client = Client(find(args))
     before = client.read("/status")
     if not before["ready"]:
         raise NotGood("a drill needs a stack that is ready; see yrnode status")
     target = args.target or ("etcd" if args.drill.startswith("store-") else "")
     if args.drill == "daemon-kill":
-        result = _kill_daemon(client, place, before, args.limit)
+        result = _kill_daemon(client, before, args.limit)
     elif not target:
         raise UsageError(f"drill {args.drill}: name a component: {', '.join(before['components'])}")
     else:
@@ -95,14 +94,17 @@ def _expected(drill: str, target: str, before: dict[str, Any]) -> set[str]:
     return {target, "worker"} & set(components) if drill == "store-empty" else {target}
 
 
-def _kill_daemon(client: Client, place: Place, before: dict[str, Any], limit: float) -> dict[str, Any]:
-    """The daemon's pid is the holder of the state directory's lock."""
+def _kill_daemon(client: Client, before: dict[str, Any], limit: float) -> dict[str, Any]:
+    """The daemon is who listens on the control socket: a file may name a process that is long gone."""
+    pid = client.daemon_pid()
+    fd = os.pidfd_open(pid)
     try:
-        pid = int((place.state_dir / "yrnode.lock").read_text())
-    except (OSError, ValueError):
-        raise NotGood(f"no daemon's pid in {place.state_dir}/yrnode.lock") from None
-    began = time.monotonic()
-    os.kill(pid, signal.SIGKILL)
+        if client.daemon_pid() != pid:
+            raise NotGood("yrnode was restarted just now; try again")
+        began = time.monotonic()
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    finally:
+        os.close(fd)
     seen = ready = None
     after = before
     while ready is None and time.monotonic() - began < min(limit, 120.0):

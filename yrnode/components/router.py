@@ -7,6 +7,7 @@ from typing import Any
 from yrnode.components import environment, vllm
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
+from yrnode.config.layout import router_health
 from yrnode.config.render import args_list
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
@@ -26,7 +27,7 @@ def spec(host: Host) -> ComponentSpec:
     url = f"http://{host.address}:{router.port}"
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True),
-        CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + (router.health or "/health")}),
+        CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + router_health(router)}),
         CheckSpec("completion", "completion", 30.0, 30.0, act=False, after=("health",), params=_asked(host, url)),
     )
     return ComponentSpec(
