@@ -80,6 +80,17 @@ def test_etcd(demo: Host) -> None:
     assert {c.params["key"] for c in spec.checks if c.name in ("read", "write")} == {"/yrnode/demo/probe/n0"}
 
 
+def test_the_files_own_flags_of_etcd_go_over_ours(host_of: HostOf) -> None:
+    text = BASE + "etcd: {args: {quota-backend-bytes: 16777216, auto-compaction-retention: 5m, snapshot-count: 10}}\n"
+    spec = by_name(host_of(text))["etcd"]
+    given = flags(spec.argv)
+    assert (given["quota-backend-bytes"], given["auto-compaction-retention"], given["snapshot-count"]) == (
+        *("16777216", "5m", "10"),
+    )
+    # etcd before 3.6 does not tell its quota
+    assert next(c.params["quota"] for c in spec.checks if c.name == "alarms") == 16777216
+
+
 def test_etcd_of_three_with_tls(host_of: HostOf) -> None:
     text = """
 cluster: c

@@ -41,6 +41,7 @@ etcd:
   data_dir: /var/lib/yrnode/etcd
   tls: {ca: ca.pem, cert: cert.pem, key: key.pem}
   auth: {user: root, password_file: /etc/yrnode/password}
+  args: {snapshot-count: 10000}
 datasystem:
   port: 18481
   shared_memory: 512000MB

@@ -135,6 +135,15 @@ CANNOT_WORK = {
     + "etcd: {tls: {ca: a}}\n": "4: etcd.tls: etcd on our nodes serves TLS with a certificate; write cert and key",
     FILE + "etcd: {external: ['http://h:1'], tls: {ca: a}}\n": "4: etcd.external[0]: http://h:1 is plain, "
     "and tls is set; write https:// or remove tls",
+    FILE + "etcd:\n  args: {data-dir: /x}\n": "5: etcd.args.data-dir: it has its own key; write etcd.data_dir",
+    FILE
+    + "etcd:\n  args: {force-new-cluster: true}\n": "5: etcd.args.force-new-cluster: yrnode needs it as it sets it; "
+    "remove it",
+    FILE + "etcd:\n  args: {quota-backend-bytes: 8GB}\n": "5: etcd.args.quota-backend-bytes: 8GB is no quota; "
+    "write a number of bytes above 0",
+    FILE
+    + "etcd: {external: ['http://h:1'], args: {a: 1}}\n": "4: etcd.args: yrnode does not start an external etcd; "
+    "give it its flags where it is started",
     FILE + "datasystem: {node_timeout: 60s}\n": "4: datasystem.node_dead_timeout: a worker is dead only after it was "
     "lost; write a longer duration than node_timeout",
     FILE + "datasystem: {node_timeout: 1500ms}\n": "4: datasystem.node_timeout: the worker takes whole seconds; "

@@ -49,13 +49,15 @@ def spec(host: Host) -> ComponentSpec:
         for side in ("", "peer-"):
             flags |= {f"{side}trusted-ca-file": str(etcd.tls.ca)}
             flags |= {f"{side}cert-file": str(etcd.tls.cert), f"{side}key-file": str(etcd.tls.key)}
+    flags |= etcd.args
+    quota = int(flags["quota-backend-bytes"])
     key = ClusterKeys(cluster.cluster).probe(host.node)
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True),
         # Alone it may be a slow disk, which a restart does not make faster. One that is stopped is seen by both.
         CheckSpec("read", "etcd-read", 1.0, 1.0, failures=10, params={"key": key}),
         CheckSpec("write", "etcd-write", 10.0, 2.0, gate=True, watch=False, params={"key": key}, gate_period_s=0.1),
-        CheckSpec("alarms", "etcd-alarms", 5.0, 5.0, failures=1, act=False, params={"quota": QUOTA_BYTES}),
+        CheckSpec("alarms", "etcd-alarms", 5.0, 5.0, failures=1, act=False, params={"quota": quota}),
     )
     return ComponentSpec(
         NAME,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from yrnode.config.fields import Duration, Model, Port, Seq, Size, Text, WorkerArgs, seconds, size
+from yrnode.config.fields import Duration, Flags, Model, Port, Seq, Size, Text, seconds, size
 
 LIST_PATTERN = r"^(all|!?\+?[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"
 NodeList = Annotated[Text, StringConstraints(pattern=LIST_PATTERN)]
@@ -50,5 +50,5 @@ class Datasystem(Model):
     """Prefix of the datasystem's keys, where several datasystems share one etcd."""
     on_worker_restart: Literal["keep", "group"] = "keep"
     """What a worker's restart does to this node's groups: keep them, or restart them too."""
-    args: WorkerArgs = Field(default={})
+    args: Flags = Field(default={})
     """Any other flag of the worker."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from yrnode.config.fields import FilePath, Model, Name, Port, Seq
+from yrnode.config.fields import FilePath, Flags, Model, Name, Port, Seq
 
 _ENDPOINT = re.compile(r"https?://([^/\s@:]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
 
@@ -54,3 +54,5 @@ class Etcd(Model):
     """Certificates; plain HTTP when left out."""
     auth: Auth | None = None
     """User and password; none when left out."""
+    args: Flags = Field(default={})
+    """More flags of etcd, over yrnode's own, such as quota-backend-bytes."""

@@ -199,4 +199,4 @@ Args = Annotated[
     ],
     BeforeValidator(_no_twins),
 ]
-WorkerArgs = dict[Annotated[str, AfterValidator(_flag)], Text]
+Flags = dict[Annotated[str, AfterValidator(_flag)], Text]

@@ -26,6 +26,27 @@ _WORKER_KEYS = {
     "remote_h2d_device_ids": "remote_h2d",
     "cluster_name": "cluster_name",
 }
+# What follows from the file, or what yrnode could not do without: etcd's gateway, its log, its data in one place.
+_ETCD_KEYS = {
+    "name": "nodes",
+    "data-dir": "data_dir",
+    "wal-dir": "data_dir",
+    "listen-client-urls": "client_port",
+    "advertise-client-urls": "client_port",
+    "listen-peer-urls": "peer_port",
+    "initial-advertise-peer-urls": "peer_port",
+    "initial-cluster": "nodes",
+    "trusted-ca-file": "tls",
+    "cert-file": "tls",
+    "key-file": "tls",
+    "peer-trusted-ca-file": "tls",
+    "peer-cert-file": "tls",
+    "peer-key-file": "tls",
+}
+_ETCD_OWN = (
+    *("initial-cluster-state", "initial-cluster-token", "force-new-cluster", "config-file", "enable-grpc-gateway"),
+    *("logger", "log-outputs", "discovery", "discovery-srv", "proxy"),
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +119,17 @@ def _etcd(cluster: Cluster) -> Iterator[Problem]:
         yield Problem(("etcd", "tls"), "cert and key belong together; write both")
     if etcd.tls and not etcd.tls.cert and layout.etcd_nodes(cluster):
         yield Problem(("etcd", "tls"), "etcd on our nodes serves TLS with a certificate; write cert and key")
+    if etcd.args and etcd.external:
+        yield Problem(
+            ("etcd", "args"), "yrnode does not start an external etcd; give it its flags where it is started"
+        )
+    for flag, value in etcd.args.items():
+        if flag in _ETCD_KEYS:
+            yield Problem(("etcd", "args", flag), f"it has its own key; write etcd.{_ETCD_KEYS[flag]}")
+        elif flag in _ETCD_OWN:
+            yield Problem(("etcd", "args", flag), "yrnode needs it as it sets it; remove it")
+        elif flag == "quota-backend-bytes" and not (value.isdecimal() and int(value)):
+            yield Problem(("etcd", "args", flag), f"{value} is no quota; write a number of bytes above 0")
 
 
 def _datasystem(cluster: Cluster) -> Iterator[Problem]:
