@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
+from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import Stage
+from yrnode.model.group import Phase, Stage
 from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
 from yrnode.policy import component as policy
-from yrnode.policy import readiness
+from yrnode.policy import gather, phase, readiness
 
 
 def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> d
         "components": {name: _component(c, snapshot, clock) for name, c in snapshot.components.items()},
         "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
         "node_checks": {name: _check(tally, clock) for name, tally in snapshot.node.items()},
-        "peers": {},
+        "peers": _peers(snapshot, clock),
     }
 
 
@@ -153,38 +154,57 @@ def _check(tally: Tally, clock: _Clock) -> dict[str, Any]:
     }
 
 
-_PHASES = {
-    State.FAILED: "failed",
-    State.HELD: "held",
-    State.STOPPING: "stopping",
-    State.STARTING: "starting",
-    State.READY: "ready",
-    State.UNHEALTHY: "ready",
-}
-"""A member's phase by its state. The others are on their way to clean, or have arrived there."""
-
-
-def _phase(c: ComponentView, g: GroupView) -> str:
-    if not g.wanted and c.state is State.STOPPED:
-        return "held"
-    return _PHASES.get(c.state) or ("clean" if c.state is State.CLEANING and c.cleaned else "stopping")
-
-
 def _group(g: GroupView, s: Snapshot, node: str) -> dict[str, Any]:
     members = [s.components[name] for name in g.members]
-    phases = [_phase(c, g) for c in members]
-    # the node is as far as its slowest member
-    order = ("failed", "held", "stopping", "clean", "starting", "ready")
     return {
         "generation": g.record.n,
         "stage": g.record.stage.value,
-        "phases": {node: min(phases, key=order.index)} if phases else {},
+        # of this node, what it would say now
+        "phases": {**_phases(g, s), node: phase.own(g, s).phase.value},
         "cause": _group_cause(g.record.cause),
         "waiting_for": _group_waits(g, members, s),
         "members": list(g.members),
         "wanted": g.wanted,
         "fails": g.record.fails,
     }
+
+
+def _phases(g: GroupView, s: Snapshot) -> dict[str, str]:
+    """Of every node of the group, what it says of the present life."""
+    told = s.board.phases(g.name)
+    return {n: told[n].phase.value if n in told and told[n].n == g.record.n else "unknown" for n in g.nodes}
+
+
+def _peers(s: Snapshot, clock: _Clock) -> dict[str, Any]:
+    """The other nodes: whether their key is there, and in what they differ from this one."""
+    own = s.board.nodes.get(s.me)
+    nodes = dict.fromkeys(n for g in s.groups.values() for n in g.nodes if n != s.me)
+    found: dict[str, Any] = {}
+    for node in nodes:
+        peer, away = s.board.nodes.get(node), s.absent.get(node)
+        found[node] = {
+            # nobody knows while the store is away
+            "up": (peer is not None) if s.fresh else None,
+            "absent_since": clock.iso(away.since) if away else None,
+            "fenced": node in s.board.fences,
+            "version": peer.version if peer else None,
+            "api": peer.api if peer else None,
+            "differs": _differences(own, peer) if own and peer else [],
+        }
+    return found
+
+
+def _differences(own: Peer, peer: Peer) -> list[str]:
+    lines = [
+        f"the cluster file's group {name}"
+        for name in own.digests
+        if peer.digests.get(name, own.digests[name]) != own.digests[name]
+    ]
+    if peer.version != own.version:
+        lines.append(f"version {peer.version} instead of {own.version}")
+    if peer.protocol != own.protocol:
+        lines.append(f"protocol {peer.protocol} instead of {own.protocol}")
+    return lines
 
 
 def _group_cause(cause: Cause) -> str:
@@ -197,14 +217,10 @@ def _group_waits(g: GroupView, members: list[ComponentView], s: Snapshot) -> lis
     if g.record.stage is Stage.FAILED:
         return [f"an operator: yrnode restart {g.name}"]
     if g.record.stage is Stage.GO:
-        return [f"{c.name} ({c.state.value})" for c in members if c.state is not State.READY]
+        here = [f"{c.name} ({c.state.value})" for c in members if c.state is not State.READY]
+        return here + [f"{n} ({p})" for n, p in _phases(g, s).items() if n != s.me and p != Phase.READY.value]
     waits = []
-    if g.record.not_before > s.now:
-        waits.append(f"backoff ({g.record.not_before - s.now:.1f} s)")
-    for c in members:
-        for other in policy.missing(c, s):
-            if other not in waits:
-                waits.append(other)
-        if not (c.state is State.CLEANING and c.cleaned):
-            waits.append(f"{c.name} ({c.state.value})")
-    return waits
+    begins = g.learned_at + g.record.backoff_s
+    if begins > s.now:
+        waits.append(f"backoff ({begins - s.now:.1f} s)")
+    return waits + gather.lacking(g, s)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from yrnode.model.board import BoardMove, Intent
 from yrnode.model.cause import Cause
-from yrnode.model.group import GroupMove, GroupRecord
+from yrnode.model.group import GroupMove, GroupRecord, Member
 from yrnode.model.state import Move
 
 
@@ -13,11 +14,14 @@ from yrnode.model.state import Move
 class Action:
     """A move of one component or group, and why.
 
-    `delay`: seconds to wait before the next attempt. `record`: for a group's move, the record that it writes.
+    `delay`: seconds to wait before the next attempt. `record`: for a group's move, the record that it writes,
+    or `member`: what it tells. `intent`: what is kept or put.
     """
 
-    move: Move | GroupMove
+    move: Move | GroupMove | BoardMove
     target: str
     cause: Cause
     delay: float = 0.0
     record: GroupRecord | None = None
+    member: Member | None = None
+    intent: Intent | None = None

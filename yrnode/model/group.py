@@ -1,4 +1,4 @@
-"""A group's record: the number of its current life and how far that life has come."""
+"""A group: its record, which all nodes share, and what each node says of its own part."""
 
 from __future__ import annotations
 
@@ -25,22 +25,59 @@ class Stage(str, Enum):
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """`n` counts lives from 1. `fails` counts faults in a row. `not_before`: the earliest go, monotonic seconds.
+    """The group's present life. The store's copy is the one that counts; each node keeps the newest that it has read.
 
+    `n` counts lives from 1. `fails`: faults in a row. `backoff_s`: how long a node that has read it waits before go.
     `rpc_port`: this life's data-parallel port, where the file gives none. `store`: the store's uuid at go (cache).
+    `members`: the nodes that may have started this life or an earlier one. `digest`: the configuration at go.
+    `by`: the node that wrote it, `at`: when, wall seconds for people.
     """
 
     n: int
     stage: Stage
     cause: Cause
     fails: int = 0
-    not_before: float = 0.0
+    backoff_s: float = 0.0
     rpc_port: int | None = None
     store: str = ""
+    members: tuple[str, ...] = ()
+    digest: str = ""
+    by: str = ""
+    at: float = 0.0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """By n, then stop < go < failed. Nothing ever goes back in this order but a store that has lost something."""
+        return self.n, self.stage.order
+
+
+class Phase(str, Enum):
+    """How far a node's part of a group has come with the life `n`."""
+
+    HELD = "held"  # an operator keeps it stopped
+    STOPPING = "stopping"
+    CLEAN = "clean"  # nothing of an earlier life is left: a promise, kept on disk before it is told
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a node says of its part of a group. `evidence`: what keeps it, where something does."""
+
+    n: int
+    phase: Phase
+    digest: str = ""
+    evidence: str = ""
+    rpc_port: int | None = None
 
 
 class GroupMove(str, Enum):
+    LEARN = "learn"  # keep the store's record, then act on it
+    PUT_BACK = "put-back"  # the store has an older record than this node, or none
     BUMP = "bump"  # n -> n+1, stage stop
-    CLEAR = "clear"  # delete what a stopped cache group keeps in the store
-    GO = "go"
     FAIL = "fail"  # n -> n+1, stage failed
+    GO = "go"  # n, stage stop -> go
+    FORGIVE = "forgive"  # a long life: the row of faults is over
+    TELL = "tell"  # publish how far this node has come

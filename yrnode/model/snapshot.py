@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from yrnode.model.board import Board, Intent
 from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, GroupRecord
 from yrnode.model.spec import ComponentSpec
@@ -70,23 +71,48 @@ class ComponentView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """`cleared`: the life for which what the group keeps in the store has been deleted (cache)."""
+    """One group as this node sees it: what it keeps on disk, and what it is made of.
+
+    `record`: the newest that this node has read, kept before it is acted on, `learned_at` on the monotonic clock.
+    `started`: the last life that this node has begun to start; `cleaned`: the last one that it promised to be clean
+    for; `ended`: that it ended the last one on purpose. All three are kept too. `members`: components of this node,
+    `nodes`: of the cluster file, in rank order. `busy`: a transaction of ours is under way. `ready_since`: every
+    member of every node has been seen ready for `record.n`, without a break.
+    """
 
     name: str
     record: GroupRecord
     members: tuple[str, ...]
     kind: GroupKind = GroupKind.SERVING
-    cleared: int = 0
+    nodes: tuple[str, ...] = ()
+    digest: str = ""
+    learned_at: float = 0.0
+    started: int = 0
+    cleaned: int = 0
+    ended: bool = False
+    busy: bool = False
+    ready_since: float | None = None
     wanted: bool = True
     unwanted: Cause | None = None
     restart: Cause | None = None
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays.
+class Absence:
+    """A node whose key is gone: since when the watch has shown that without a break, and whether anything listens
+    where its part of each group would (`dead`: groups whose port there refuses, asked since then)."""
 
-    `store_id`: the uuid that the store's data carries, empty while it is not known.
+    since: float
+    dead: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays. `me`: this node's name.
+
+    `store_id`: the uuid that the store's data carries, empty while it is not known. `board`: the shared keys as last
+    read; `fresh`: it is complete and our own lease lives; `settled`: every node has had the time to put back what
+    a replaced or restored store has lost. `intents`: what operators want, the newest that this node has read or made.
     """
 
     now: float
@@ -97,5 +123,13 @@ class Snapshot:
     store_since: float = 0.0
     store_id: str = ""
     closing: bool = False
+    me: str = ""
+    board: Board = field(default_factory=Board)
+    fresh: bool = False
+    settled: bool = True
+    intents: Mapping[str, Intent] = field(default_factory=dict)
+    saying: frozenset[str] = frozenset()
+    """Intents, or this node's own fence, with a transaction under way."""
+    absent: Mapping[str, Absence] = field(default_factory=dict)
     node: Mapping[str, Tally] = field(default_factory=dict)
     """What is checked of the node itself, by check."""

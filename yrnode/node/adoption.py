@@ -15,7 +15,7 @@ from yrnode.model.snapshot import ComponentView, GroupView
 from yrnode.model.state import State
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
-from yrnode.policy.group import first_record
+from yrnode.policy import component
 from yrnode.process import adopt, atomic, record
 from yrnode.process.instance import Instance
 from yrnode.process.launch import Owner
@@ -65,22 +65,18 @@ def take_over(world: World, name: str, instance: Instance, now: float) -> None:
     )
 
 
-def recall_group(group: GroupView, memory: Memory, components: Mapping[str, ComponentView]) -> GroupRecord:
-    """The group's record as it was kept. Without one, the running members' generation is the best there is."""
-    kept = memory.load_group(group.name)
+def recall_group(group: GroupView, memory: Memory, components: Mapping[str, ComponentView]) -> GroupView:
+    """The group as it was kept. Without that, the running members' generation is the best there is."""
+    kept = memory.load_group(group)
     if kept is not None:
-        if kept.stage is Stage.STOP and kept.cause.reason is Reason.SHUTDOWN:
-            return replace(kept, cause=Cause(Reason.START, "start after a shutdown"))
         return kept
-    if group.kind is GroupKind.CACHE:
-        lives = [components[m].life for m in group.members if components[m].state is not State.STOPPED]
-        found = Cause(Reason.START, "the group's record was lost; its workers were found running")
-        # its store is not known then: the next go will know
-        return GroupRecord(max(lives), Stage.GO, found) if any(lives) else first_record()
-    running = [components[m].generation for m in group.members if components[m].state is not State.STOPPED]
-    if not running:
-        return first_record()
-    cause = Cause(Reason.START, "the group's record was lost; its members were found running")
-    if len(running) == len(group.members) and len(set(running)) == 1:
-        return GroupRecord(running[0], Stage.GO, cause)
-    return GroupRecord(max(running) + 1, Stage.STOP, cause)
+    running = [components[m] for m in group.members if components[m].state is not State.STOPPED]
+    lives = [component.life(c, group) for c in running]
+    if not any(lives):
+        return group
+    n, found = max(lives), "the group's record was lost; its members were found running"
+    if group.kind is GroupKind.SERVING and (len(lives) < len(group.members) or len(set(lives)) > 1):
+        return replace(group, record=GroupRecord(n + 1, Stage.STOP, Cause(Reason.START, found)), started=n)
+    # the store that its workers know is not known then: the next go will know
+    record = GroupRecord(n, Stage.GO, Cause(Reason.START, found), members=group.nodes, digest=group.digest)
+    return replace(group, record=record, started=n, cleaned=n)

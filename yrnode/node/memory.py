@@ -1,18 +1,23 @@
-"""What this node must not forget between two daemons: each group's whole record, and what operators asked for.
+"""What this node must not forget between two daemons: each group's whole record, and how far this node had come with
+it; what operators asked for; which store it knew.
 
 One small file each in state_dir, written before what it says is acted on.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from yrnode.model.board import Intent
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupRecord, Stage
-from yrnode.process import atomic, table
+from yrnode.model.snapshot import GroupView
+from yrnode.process import atomic
+from yrnode.store import codec
 
+STORE = "store.json"
 WISHES = "wishes.json"
 
 
@@ -21,36 +26,50 @@ class Memory:
 
     def __init__(self, state_dir: Path) -> None:
         self._dir = state_dir
-        self._boot = table.boot_id()
         self.aside: list[str] = []
 
-    def save_group(self, name: str, record: GroupRecord) -> None:
+    def save_group(self, view: GroupView) -> None:
         """OSError when it cannot be written."""
-        atomic.write(self._group(name), {**_as_dict(record), "boot": self._boot})
+        kept = {"record": codec.record_dict(view.record), "started": view.started, "cleaned": view.cleaned}
+        atomic.write(self._group(view.name), {**kept, "ended": view.ended})
 
-    def load_group(self, name: str) -> GroupRecord | None:
-        data = self._read(self._group(name))
+    def load_group(self, view: GroupView) -> GroupView | None:
+        """The view with what was kept of it; None where nothing was."""
+        data = self._read(self._group(view.name))
         if data is None:
             return None
         try:
-            record = _from_dict(data)
-        except (KeyError, TypeError, ValueError):
-            self._put_aside(self._group(name), "wrong content")
+            # before the record was shared it stood alone in the file
+            record = codec.record_of(data.get("record", data))
+            started, cleaned = int(data.get("started", record.n)), int(data.get("cleaned", record.n))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self._put_aside(self._group(view.name), "wrong content")
             return None
-        # monotonic times of another boot say nothing
-        return record if data.get("boot") == self._boot else replace(record, not_before=0.0)
+        return replace(view, record=record, started=started, cleaned=cleaned, ended=bool(data.get("ended")))
 
-    def save_wishes(self, unwanted: dict[str, Cause]) -> None:
-        """What is to stay stopped, by component or group, and who said so. OSError when it cannot be written."""
-        atomic.write(self._dir / WISHES, {"unwanted": {k: c.text for k, c in unwanted.items()}})
+    def save_store(self, store_id: str) -> None:
+        """The store that this node last settled in. OSError when it cannot be written."""
+        atomic.write(self._dir / STORE, {"id": store_id})
 
-    def load_wishes(self) -> dict[str, Cause]:
+    def load_store(self) -> str:
+        """Empty where none is known."""
+        return str((self._read(self._dir / STORE) or {}).get("id", ""))
+
+    def save_wishes(self, unwanted: Mapping[str, Cause], intents: Mapping[str, Intent]) -> None:
+        """Components of this node that are to stay stopped, and who said so; and the intents that all nodes share.
+        OSError when it cannot be written."""
+        said = {target: codec.intent_dict(i) for target, i in intents.items()}
+        atomic.write(self._dir / WISHES, {"unwanted": {k: c.text for k, c in unwanted.items()}, "intents": said})
+
+    def load_wishes(self) -> tuple[dict[str, Cause], dict[str, Intent]]:
         data = self._read(self._dir / WISHES) or {}
-        unwanted = data.get("unwanted", {})
-        if not isinstance(unwanted, dict):
+        try:
+            unwanted = {str(k): Cause(Reason.OPERATOR, str(text)) for k, text in data.get("unwanted", {}).items()}
+            intents = {str(k): codec.intent_of(i) for k, i in data.get("intents", {}).items()}
+        except (KeyError, TypeError, ValueError, AttributeError):
             self._put_aside(self._dir / WISHES, "wrong content")
-            return {}
-        return {str(name): Cause(Reason.OPERATOR, str(text)) for name, text in unwanted.items()}
+            return {}, {}
+        return unwanted, intents
 
     def _group(self, name: str) -> Path:
         return self._dir / "groups" / f"{name}.json"
@@ -67,30 +86,3 @@ class Memory:
         self.aside.append(
             f"{path} is unreadable, {f'set aside as {where.name}' if where else 'and in the way'}: {why}"
         )
-
-
-def _as_dict(record: GroupRecord) -> dict[str, Any]:
-    cause = record.cause
-    return {
-        "n": record.n,
-        "stage": record.stage.value,
-        "cause": {**asdict(cause), "reason": cause.reason.value},
-        "fails": record.fails,
-        "not_before": record.not_before,
-        "rpc_port": record.rpc_port,
-        "store": record.store,
-    }
-
-
-def _from_dict(data: dict[str, Any]) -> GroupRecord:
-    cause = data["cause"]
-    rpc_port = data.get("rpc_port")
-    return GroupRecord(
-        n=int(data["n"]),
-        stage=Stage(data["stage"]),
-        cause=Cause(Reason(cause["reason"]), str(cause["text"]), str(cause["evidence"]), str(cause["component"])),
-        fails=int(data["fails"]),
-        not_before=float(data["not_before"]),
-        rpc_port=None if rpc_port is None else int(rpc_port),
-        store=str(data.get("store", "")),
-    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
+from yrnode.model.board import Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
 from yrnode.model.group import GroupKind, Stage
-from yrnode.model.snapshot import ComponentView, GroupView
+from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.node.world import World
 
@@ -60,7 +62,9 @@ def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]
 
 def carry_out(world: World, verb: str, target: str, cause: Cause) -> Radius:
     found = radius(world, verb, target)
-    for name in found.groups:
+    if target == ALL and verb == "stop":
+        say(world, world.me, cause, run=False)
+    for name in found.groups if (target, verb) != (ALL, "stop") else ():
         _group(world, name, verb, cause)
     for name in found.singles:
         _single(world, name, verb, cause)
@@ -69,12 +73,21 @@ def carry_out(world: World, verb: str, target: str, cause: Cause) -> Radius:
 
 def _group(world: World, name: str, verb: str, cause: Cause) -> None:
     group = world.groups[name]
+    was_wanted = group.wanted
     if verb == "stop":
-        world.update_group(name, wanted=False, unwanted=cause, restart=None)
-    elif verb == "restart" or not group.wanted or group.record.stage is Stage.FAILED:
-        world.update_group(name, wanted=True, unwanted=None, restart=cause)
-    else:
-        world.update_group(name, wanted=True, unwanted=None)
+        say(world, name, cause, run=False)
+        return
+    for target in (name, world.me):
+        if target in world.intents and not world.intents[target].run:
+            say(world, target, cause, run=True)
+    if verb == "restart" or not was_wanted or group.record.stage is Stage.FAILED:
+        world.update_group(name, restart=cause)
+
+
+def say(world: World, target: str, cause: Cause, **wish: bool) -> None:
+    """An operator's word: one number higher than the last one that this node knows."""
+    before = world.intents.get(target) or world.board.intents.get(target) or Intent(0)
+    world.heed(target, replace(before, seq=before.seq + 1, by=world.me, why=cause.text, at=time.time(), **wish))
 
 
 def _single(world: World, name: str, verb: str, cause: Cause) -> None:
@@ -88,18 +101,14 @@ def _single(world: World, name: str, verb: str, cause: Cause) -> None:
 
 
 def stopped_by_wish(world: World) -> dict[str, Cause]:
-    """What an operator wants to stay stopped, by group or component."""
+    """The single components that an operator wants to stay stopped."""
     singles = [c for c in world.components.values() if c.spec.group is None]
-    serving = {g.name: g for g in world.groups.values() if g.kind is GroupKind.SERVING}
-    views: dict[str, GroupView | ComponentView] = {**serving, **{c.name: c for c in singles}}
-    return {name: v.unwanted for name, v in views.items() if not v.wanted and v.unwanted is not None}
+    return {c.name: c.unwanted for c in singles if not c.wanted and c.unwanted is not None}
 
 
 def keep_stopped(world: World, name: str, cause: Cause) -> None:
     """Put an earlier wish back; a name that the cluster file no longer has is left out."""
-    if name in world.groups:
-        _group(world, name, "stop", cause)
-    elif name in world.components:
+    if name in world.components:
         _single(world, name, "stop", cause)
 
 
@@ -107,7 +116,6 @@ def shut_down(world: World) -> None:
     """Nothing is wanted any more: yrnode itself goes down."""
     cause = Cause(Reason.SHUTDOWN, "yrnode goes down")
     world.closing = True
-    for name in world.groups:
-        world.update_group(name, wanted=False, unwanted=cause, restart=None)
+    world.rethink()
     for name in world.components:
         world.update(name, wanted=False, unwanted=cause, restart=None)

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 import time
+import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +16,31 @@ import aiohttp
 from yrnode.checks.base import Tools
 from yrnode.components.node import output_files
 from yrnode.config.cluster import Cluster
-from yrnode.config.layout import etcd_endpoints, places
+from yrnode.config.layout import api_of, etcd_endpoints, head_node, places, worker_address
 from yrnode.config.ports import node_ports
 from yrnode.model.action import Action
+from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
-from yrnode.model.group import GroupMove
 from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, operator, world
-from yrnode.node.clearing import clear_datasystem
+from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
+from yrnode.node.shared import Shared
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.unit import Unit
 from yrnode.node.upkeep import Upkeep
 from yrnode.policy import readiness
 from yrnode.policy.plan import decide, next_look
+from yrnode.process import table
 from yrnode.process.launch import Owner
 from yrnode.process.subreaper import Reaper, become_subreaper
 from yrnode.residue.ports import free_port
 from yrnode.store.gateway import EtcdGateway
+from yrnode.store.interface import Store
 from yrnode.store.keys import ClusterKeys
 from yrnode.telemetry.events import EventLog
 from yrnode.telemetry.metrics import Metrics
@@ -61,19 +64,19 @@ class Supervisor:
         self._cluster = cluster
         self.identity = Identity(node, cluster.cluster, version, time.time())
         self._places = places(cluster, node)
-        self._world = world.make(specs, now)
+        self._world = world.make(specs, now, node, group_places(cluster))
         self._memory = Memory(self._places.state_dir)
         self._told: dict[str, str] = {}
         self._detached = False
-        self._clearing: asyncio.Task[None] | None = None
         self._drilling: asyncio.Task[None] | None = None
         self._round_at = now
         self._wake = asyncio.Event()
         self._ready_said = False
         self._unready_since = now
-        self._bumped_at: dict[str, float] = {}
         self.events = EventLog(self._places.state_dir / "events.jsonl")
         self.metrics = Metrics(node, version, self.snapshot)
+        heads = frozenset(n for n, g in cluster.groups.items() if g.rpc_port is None and head_node(g) == node)
+        self._groups = Groups(self._world, self._memory, self.events, heads, self._free_port, self._tell_once)
         self.rounds = 0
         """How many the loop has made: what feeds the watchdog."""
 
@@ -100,7 +103,7 @@ class Supervisor:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
             operator.carry_out(self._world, verb, target, cause)
-            self._remember_wishes()
+            self._groups.save_wishes()
             self.events.emit(target, f"operator-{verb}", cause)
             self._wake.set()
         untouched = [n for n in self._world.components if n not in found.components]
@@ -164,22 +167,47 @@ class Supervisor:
                 name: Unit(name, self._world, tools, owner, self._wake.set) for name in self._world.components
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
-            upkeep = None
+            upkeep = shared = None
             try:
                 self._recall()
+                shared = self._groups.shared = self._share(store)
                 upkeep = Upkeep(self._world, self._directories(), self._units, self.events, self._wake.set)
                 await self._rounds()
+                if self._world.closing:
+                    self._groups.ended_on_purpose()
             finally:
                 if upkeep is not None:
                     await upkeep.close()
                 reaper.close()
-                for task in (self._clearing, self._drilling):
-                    if task is not None:
-                        task.cancel()
+                if self._drilling is not None:
+                    self._drilling.cancel()
+                if shared is not None:
+                    await shared.close()
                 await watch.close()
                 for unit in self._units.values():
                     await unit.close()
                 await store.close()
+
+    def _share(self, store: Store) -> Shared:
+        own = self._cluster
+        peer = Peer(
+            uuid.uuid4().hex[:12],
+            table.boot_id(),
+            self.identity.version,
+            api=api_of(own, self.identity.node).listen,
+            digests={g.name: g.digest for g in self._world.groups.values()},
+        )
+        return Shared(
+            store,
+            self._world,
+            ClusterKeys(own.cluster),
+            peer,
+            cluster_name=own.datasystem.cluster_name,
+            worker_of={n: worker_address(own, n) for n in own.nodes},
+            wake=self._wake.set,
+            done=self._groups.done,
+            memory=self._memory,
+        )
 
     def _directories(self) -> dict[str, Path]:
         """What must be writable, by the cluster file's key."""
@@ -200,18 +228,14 @@ class Supervisor:
             if view.instance and view.cause is not None:
                 self.events.emit(name, "adopted", view.cause, instance=view.instance, generation=view.generation)
         for name, group in self._world.groups.items():
-            record = adoption.recall_group(group, self._memory, self._world.components)
-            self._world.update_group(name, record=record)
-        for name, cause in self._memory.load_wishes().items():
+            self._world.groups[name] = adoption.recall_group(group, self._memory, self._world.components)
+        unwanted, intents = self._memory.load_wishes()
+        for name, cause in unwanted.items():
             operator.keep_stopped(self._world, name, cause)
+        for target, intent in intents.items():
+            self._world.heed(target, intent)
         for line in self._memory.aside:
             self.events.emit("yrnode", "record", Cause(Reason.RESIDUE, line))
-
-    def _remember_wishes(self) -> None:
-        try:
-            self._memory.save_wishes(operator.stopped_by_wish(self._world))
-        except OSError as e:
-            log.warning("what is to stay stopped cannot be written to %s: %s", e.filename, e.strerror)
 
     async def _rounds(self) -> None:
         while not self._detached and not (self._world.closing and world.at_rest(self.snapshot())):
@@ -243,6 +267,8 @@ class Supervisor:
 
     def _round(self, now: float) -> bool:
         """One round; whether anything was done, so that the next one is due at once."""
+        if self._groups.shared is not None:
+            self._groups.shared.refresh(now)
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
         acted = [self._try_to_act(action, now) for action in decide(snapshot)]
         self._say_ready()
@@ -258,16 +284,21 @@ class Supervisor:
             return False
 
     def _tell_once(self, target: str, text: str) -> None:
-        """An event for what goes on for a while: only when its words change."""
-        if self._told.get(target) != text:
+        """An event for what goes on for a while: only when its words change. Empty: it is over."""
+        if not text:
+            self._told.pop(target, None)
+        elif self._told.get(target) != text:
             self._told[target] = text
             self.events.emit(target, "held-up", Cause(Reason.RESIDUE, text))
 
     def _act(self, action: Action, now: float) -> bool:
         """Write it down, carry it out, tell. Whether it was done."""
-        if isinstance(action.move, GroupMove):
-            return self._act_on_group(action, now)
+        if not isinstance(action.move, Move):
+            return self._groups.act(action, now)
         before = self._world.components[action.target]
+        group = before.spec.group or before.spec.lives_with
+        if action.move is Move.START and group is not None and not self._groups.about_to_start(group):
+            return False
         self._world.apply(action, now)
         unit = self._units[action.target]
         unit.perform(action.move, self._values(before.spec.group))
@@ -286,53 +317,9 @@ class Supervisor:
         """From the fault to ready, where there was one: a rank's is its group's."""
         group = view.spec.group
         own = view.history[-1].at if view.history and view.restarts else None
-        began = self._bumped_at.get(group) if group else own
+        began = self._groups.began(group) if group else own
         if began is not None:
             self.metrics.observe_recovery("ready", now - began, component=view.name, group=group or "")
-
-    def _act_on_group(self, action: Action, now: float) -> bool:
-        """A record is kept before it is acted on: one that cannot be written is tried again later."""
-        name, record = action.target, action.record
-        if action.move is GroupMove.CLEAR:
-            return self._clear(name)
-        if record is None:
-            raise ValueError(f"{action.move.value} of {name} without a record")
-        own = self._cluster.groups.get(name)
-        if action.move is GroupMove.GO and own is not None and own.rpc_port is None:
-            record = replace(record, rpc_port=self._free_port())
-        try:
-            self._memory.save_group(name, record)
-        except OSError as e:
-            self._tell_once(name, f"the group's record cannot be written to {e.filename}: {e.strerror}")
-            return False
-        self._told.pop(name, None)
-        if action.move is GroupMove.BUMP:
-            self._bumped_at.pop(name, None)
-            if action.cause.fault:
-                self._bumped_at[name] = now
-        self._world.apply(replace(action, record=record), now)
-        self.events.emit(name, action.move.value, action.cause, generation=record.n)
-        return True
-
-    def _clear(self, group: str) -> bool:
-        """Delete what the stopped cache group keeps in the store; done when `cleared` says so."""
-        if self._clearing is None or self._clearing.done():
-            self._clearing = asyncio.create_task(self._clear_store(group), name=f"{group} clear")
-        # the round that follows is the task's to ask for
-        return False
-
-    async def _clear_store(self, group: str) -> None:
-        view = self._world.groups[group]
-        stopped = {self._world.components[m].spec.url for m in view.members}
-        why = await clear_datasystem(self._store, self._cluster.datasystem.cluster_name, stopped)
-        if why:
-            self._tell_once(group, f"what the datasystem keeps in the store cannot be deleted yet: {why}")
-            await asyncio.sleep(AFTER_ERROR_S)
-        else:
-            self._told.pop(group, None)
-            self._world.update_group(group, cleared=view.record.n)
-            self.events.emit(group, GroupMove.CLEAR.value, view.record.cause, generation=view.record.n)
-        self._wake.set()
 
     def _free_port(self) -> int:
         """One that no part of the file claims either. OSError where none is free."""

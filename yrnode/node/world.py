@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from yrnode.model.action import Action
+from yrnode.model.board import Board, BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupKind, GroupMove
-from yrnode.model.snapshot import ComponentView, Failure, GroupView, Snapshot
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
+from yrnode.model.snapshot import Absence, ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State, after
 from yrnode.model.verdict import Result, Tally
-from yrnode.policy import health
+from yrnode.policy import health, intents, phase
 from yrnode.policy.group import first_record
 
 LONGEST_HISTORY = 20
@@ -28,6 +29,15 @@ class World:
     store_since: float = 0.0
     store_id: str = ""
     closing: bool = False
+    me: str = ""
+    peers: tuple[str, ...] = ()
+    """All nodes of the cluster file."""
+    board: Board = field(default_factory=Board)
+    fresh: bool = False
+    settled: bool = True
+    intents: dict[str, Intent] = field(default_factory=dict)
+    saying: frozenset[str] = frozenset()
+    absent: dict[str, Absence] = field(default_factory=dict)
     node: dict[str, Tally] = field(default_factory=dict)
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
@@ -40,6 +50,13 @@ class World:
             self.store_since,
             self.store_id,
             self.closing,
+            self.me,
+            self.board,
+            self.fresh,
+            self.settled,
+            self.intents,
+            self.saying,
+            self.absent,
             dict(self.node),
         )
 
@@ -51,20 +68,55 @@ class World:
         self.groups[name] = replace(self.groups[name], **facts)  # type: ignore[arg-type]
 
     def apply(self, action: Action, now: float) -> None:
-        """Write down that a move is made. The caller performs it."""
-        if isinstance(action.move, GroupMove):
-            self._apply_group(action)
-        else:
+        """Write down that a move is made. The caller performs it; a transaction changes nothing before it is read."""
+        if isinstance(action.move, Move):
             self._apply_component(action.move, action, now)
+        elif action.move is GroupMove.LEARN and action.record is not None:
+            self._learn(self.groups[action.target], action.record, now)
+        elif action.move is BoardMove.HEED and action.intent is not None:
+            self.heed(action.target, action.intent)
 
-    def _apply_group(self, action: Action) -> None:
-        if action.move is GroupMove.CLEAR:
+    def _learn(self, g: GroupView, record: GroupRecord, now: float) -> None:
+        facts: dict[str, object] = {"record": record}
+        if record.order != g.record.order:
+            facts |= {"learned_at": now, "ready_since": None}
+        if record.n != g.record.n:
+            facts |= {"ended": False}
+        if record.n > g.record.n and record.stage is Stage.STOP:
+            # whoever began this life, it is the one that was asked for
+            facts |= {"restart": None}
+        self.update_group(g.name, **facts)
+
+    def heed(self, target: str, intent: Intent) -> None:
+        """Keep what an operator wants, and think again about what is wanted here."""
+        self.intents = {**self.intents, target: intent}
+        self.rethink()
+
+    def rethink(self) -> None:
+        """Which serving groups are wanted on this node: none while it closes, else as the intents say."""
+        closing = Cause(Reason.SHUTDOWN, "yrnode goes down") if self.closing else None
+        for g in self.groups.values():
+            if g.kind is GroupKind.SERVING:
+                why = closing or intents.unwanted(g.name, self.me, self.intents)
+                # a restart that was asked for ends with the wish to run
+                restart = None if why is not None else g.restart
+                self.update_group(g.name, wanted=why is None, unwanted=why, restart=restart)
+
+    def take_board(self, board: Board, now: float) -> None:
+        """The shared keys as they are now."""
+        self.board = board
+        for g in self.groups.values():
+            since = phase.ready_since(g, board, now)
+            if since != g.ready_since:
+                self.update_group(g.name, ready_since=since)
+
+    def note_absent(self, now: float, watched_since: float | None) -> None:
+        """Which nodes' keys are gone, counted only while nothing in the watch can have been missed."""
+        if watched_since is None:
+            self.absent = {}
             return
-        if action.record is None:
-            raise ValueError(f"{action.move.value} of {action.target} without a record")
-        self.update_group(action.target, record=action.record)
-        if action.move is not GroupMove.GO:
-            self.update_group(action.target, restart=None)
+        away = [n for n in self.peers if n not in self.board.nodes and n != self.me]
+        self.absent = {n: self.absent.get(n) or Absence(max(now, watched_since)) for n in away}
 
     def _apply_component(self, move: Move, action: Action, now: float) -> None:
         view = self.components[action.target]
@@ -85,6 +137,9 @@ class World:
                     "restart": None,
                 }
             case Move.START:
+                if view.spec.group is not None:
+                    n = self.groups[view.spec.group].record.n
+                    self.update_group(view.spec.group, started=n, ended=False)
                 facts |= {
                     "generation": self._generation(view),
                     "life": self.groups[view.spec.lives_with].record.n if view.spec.lives_with else 0,
@@ -153,18 +208,35 @@ def fresh_checks(spec: ComponentSpec) -> Mapping[str, Tally]:
     return {c.name: Tally() for c in spec.checks}
 
 
-def make(specs: Iterable[ComponentSpec], now: float) -> World:
+@dataclass(frozen=True)
+class GroupPlace:
+    """Where a group lives: the cluster file's nodes in rank order, and what its ranks mean, as a digest."""
+
+    nodes: tuple[str, ...]
+    digest: str = ""
+
+
+def make(
+    specs: Iterable[ComponentSpec], now: float, me: str = "n0", places: Mapping[str, GroupPlace] | None = None
+) -> World:
+    """`places` by group; a group without one lives on this node alone."""
     components = {s.name: ComponentView(s, State.STOPPED, now, checks=fresh_checks(s)) for s in specs}
     members: dict[str, list[str]] = {}
+    kinds: dict[str, GroupKind] = {}
     for view in components.values():
-        if view.spec.group is not None:
-            members.setdefault(view.spec.group, []).append(view.name)
-    groups = {name: GroupView(name, first_record(), tuple(m)) for name, m in members.items()}
-    for view in components.values():
-        name = view.spec.lives_with
+        name = view.spec.group or view.spec.lives_with
         if name is not None:
-            groups[name] = GroupView(name, first_record(), (view.name,), GroupKind.CACHE)
-    return World(components, groups)
+            members.setdefault(name, []).append(view.name)
+            kinds[name] = GroupKind.SERVING if view.spec.group else GroupKind.CACHE
+    groups = {}
+    peers: dict[str, None] = {me: None}
+    for name, m in members.items():
+        place = (places or {}).get(name) or GroupPlace((me,))
+        peers |= dict.fromkeys(place.nodes)
+        groups[name] = GroupView(
+            name, first_record(), tuple(m), kinds[name], place.nodes, place.digest, learned_at=now
+        )
+    return World(components, groups, me=me, peers=tuple(peers))
 
 
 def at_rest(s: Snapshot) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import Stage
-from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.group import GroupKind, GroupRecord, Stage
+from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
-from yrnode.policy import restart
+from yrnode.policy import cache, restart
 from yrnode.policy.hang import hang
 
 
@@ -114,25 +114,24 @@ def _running(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.STOP, c.name, _unwanted(c, s)) if turn(c, s) else None
     if c.restart is not None:
         return Action(Move.STOP, c.name, c.restart) if turn(c, s) else None
-    if c.spec.group is not None:
-        record = s.groups[c.spec.group].record
-        if record.stage is not Stage.GO or c.generation < record.n:
-            own = record.cause.component == c.name
-            why = record.cause if own else Cause(Reason.GROUP, *_group_words(c, s))
-            return Action(Move.STOP, c.name, why)
-    elif _life_over(c, s):
-        return Action(Move.STOP, c.name, Cause(Reason.GROUP, *_group_words(c, s)))
-    elif found := fault(c, s):
-        return Action(Move.STOP, c.name, found)
-    return _health(c, s)
+    group = s.groups.get(c.spec.group or c.spec.lives_with or "")
+    if group is not None and over(c, group):
+        own = group.record.cause.component == c.name and group.kind is GroupKind.SERVING
+        return Action(Move.STOP, c.name, group.record.cause if own else Cause(Reason.GROUP, *_group_words(c, s)))
+    # a rank's judgement is its group's; but what is dead is ended here at once, whatever the store says
+    found = c.death if c.spec.group is not None else fault(c, s)
+    return Action(Move.STOP, c.name, found) if found is not None else _health(c, s)
 
 
-def _life_over(c: ComponentView, s: Snapshot) -> bool:
-    """Whether the group that it lives with, beside its own restarts, is stopping or has begun another life."""
-    if c.spec.lives_with is None:
-        return False
-    record = s.groups[c.spec.lives_with].record
-    return record.stage is not Stage.GO or c.life < record.n
+def life(c: ComponentView, g: GroupView) -> int:
+    """The group's life that a member was started for."""
+    return c.life if g.kind is GroupKind.CACHE else c.generation
+
+
+def over(c: ComponentView, g: GroupView) -> bool:
+    """Whether the record asks a running member to end. Never one of a later life than the record's."""
+    at = life(c, g)
+    return at < g.record.n or (at == g.record.n and g.record.stage is not Stage.GO)
 
 
 def _health(c: ComponentView, s: Snapshot) -> Action | None:
@@ -171,7 +170,7 @@ def _resting(c: ComponentView, s: Snapshot) -> Action | None:
             return Action(Move.GIVE_UP, c.name, record.cause)
         if record.stage is not Stage.STOP:
             return None
-        cause = record.cause
+        cause = _why_start(record)
     return Action(Move.CLEAN, c.name, cause)
 
 
@@ -180,15 +179,14 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.STOP, c.name, _unwanted(c, s))
     cause = c.cause or Cause(Reason.START, "first start")
     if c.spec.group is not None:
-        record = s.groups[c.spec.group].record
+        group = s.groups[c.spec.group]
+        record = group.record
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
-        if not c.cleaned:
+        # only on go, only with this node's own promise, and once
+        if not c.cleaned or record.stage is not Stage.GO or group.cleaned != record.n or c.generation >= record.n:
             return None
-        # one start a generation: the second must wait for the next go
-        if record.stage is not Stage.GO or c.generation >= record.n:
-            return None
-        cause = record.cause
+        cause = _why_start(record)
     elif c.blocked is not None:
         return Action(Move.GIVE_UP, c.name, c.blocked)
     elif not c.cleaned:
@@ -197,10 +195,15 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
         record = s.groups[c.spec.lives_with].record
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
-        if record.stage is not Stage.GO:
+        if not cache.may_start(s.groups[c.spec.lives_with], s):
             return None
     # what it needs may have gone while it was being cleaned
     return None if missing(c, s) else Action(Move.START, c.name, cause)
+
+
+def _why_start(record: GroupRecord) -> Cause:
+    shut = record.cause.reason is Reason.SHUTDOWN
+    return Cause(Reason.START, "start after a shutdown") if shut else record.cause
 
 
 def _stopping(c: ComponentView, s: Snapshot) -> Action | None:

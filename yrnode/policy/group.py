@@ -1,9 +1,12 @@
-"""What a group needs next: its members stop, clean and start together.
+"""What a group needs next: its members, on all its nodes, stop, clean and start together.
 
-Invariants, for the members on this node:
-- no member of generation n starts while a member of an earlier one may be alive: go is written only when every
-  member is clean;
-- one fault, one bump: only a fault of a member that was started for the record's own generation counts.
+Every node decides this alone, from the keys that all share and from what it keeps. Invariants:
+- no member of life n starts while one of an earlier life may be alive on a node that is not fenced: go is written only
+  when every node has promised `clean@n`, and a member starts only on go, only on a node that made the promise, once;
+- one fault, one bump: a bump is a swap of the record as it was read, and only evidence about the record's own life counts;
+- a node that keeps a newer record than the store's puts it back before anything else: a store that was emptied or
+  restored neither stops what serves nor counts its lives anew;
+- the absence of a node is no evidence.
 """
 
 from __future__ import annotations
@@ -11,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from yrnode.model.action import Action
+from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
-from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
-from yrnode.model.state import RUNNING, State
-from yrnode.policy import cache, component, restart
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Phase, Stage
+from yrnode.model.snapshot import GroupView, Snapshot
+from yrnode.policy import cache, component, evidence, gather, phase, restart
 
 
 @dataclass(frozen=True)
@@ -31,79 +34,105 @@ def first_record() -> GroupRecord:
 
 
 def decide(g: GroupView, s: Snapshot) -> Action | None:
-    members = [s.components[name] for name in g.members]
-    if g.kind is GroupKind.CACHE:
-        return _decide_cache(g, members, s)
-    if not g.wanted:
-        if g.record.stage is Stage.STOP:
-            return None
-        why = g.unwanted or Cause(Reason.OPERATOR, "stopped by an operator")
-        # a shutdown must not undo what was given up; the members stop because they are not wanted
-        return None if g.record.stage is Stage.FAILED else _bump(g, why, 0, 0.0)
+    stored = s.board.records.get(g.name)
+    if stored is not None and stored.record != g.record and stored.record.order >= g.record.order:
+        return Action(GroupMove.LEARN, g.name, stored.record.cause, record=stored.record)
+    if g.busy or not s.fresh:
+        return None
+    if stored is None or stored.record != g.record:
+        return _put_back(g, stored, s)
+    if not s.settled:
+        return None
+    return _judge(g, s) or _tell(g, s)
+
+
+def paused(g: GroupView, s: Snapshot) -> bool:
+    """Whether an operator has said hands off."""
+    return any(s.intents[t].paused for t in ("all", g.name) if t in s.intents)
+
+
+def _put_back(g: GroupView, stored: Stored | None, s: Snapshot) -> Action | None:
+    # a group that has never lived is begun by this too; that is a decision, and waits for a pause to end
+    begins = stored is None and g.record == first_record()
+    if begins and paused(g, s):
+        return None
+    cause = g.record.cause if begins else Cause(Reason.STORE, "the store had lost it", _words(stored))
+    return Action(GroupMove.PUT_BACK, g.name, cause, record=g.record)
+
+
+def _words(stored: Stored | None) -> str:
+    return "no record" if stored is None else f"life {stored.record.n}, stage {stored.record.stage.value}"
+
+
+def _judge(g: GroupView, s: Snapshot) -> Action | None:
+    if paused(g, s):
+        return None
     if g.restart is not None:
         # what serves through the members goes down before them
-        return _bump(g, g.restart, 0, 0.0) if all(component.turn(m, s) for m in members) else None
+        turn = g.kind is GroupKind.CACHE or all(component.turn(s.components[m], s) for m in g.members)
+        return _bump(g, g.restart, 0, 0.0) if turn else None
     if g.record.stage is Stage.GO:
-        return _judge(g, members, s)
-    if g.record.stage is Stage.STOP:
-        return _go(g, members, s)
+        return _judge_life(g, s)
+    return _judge_stop(g, s) if g.record.stage is Stage.STOP else None
+
+
+def _judge_life(g: GroupView, s: Snapshot) -> Action | None:
+    if g.kind is GroupKind.SERVING and not g.wanted:
+        return _bump(g, g.unwanted or Cause(Reason.OPERATOR, "stopped by an operator"), 0, 0.0)
+    found = cache.evidence(g, s) if g.kind is GroupKind.CACHE else evidence.of(g, s)
+    if found is not None:
+        return _fault(g, found, s)
+    if g.record.fails and g.ready_since is not None and s.now - g.ready_since >= Budget().forgive_after_s:
+        cause = Cause(Reason.RECOVERED, f"ready for {Budget().forgive_after_s:g} s: the row of faults is over")
+        return Action(GroupMove.FORGIVE, g.name, cause, record=replace(g.record, fails=0))
     return None
 
 
-def _decide_cache(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | None:
-    if g.restart is not None:
-        return _bump(g, g.restart, 0, 0.0)
-    if g.record.stage is Stage.GO:
-        found = cache.evidence(g, s)
-        return _fault(g, members, found, s) if found is not None else None
-    return cache.go(g, members, s) if g.record.stage is Stage.STOP else None
-
-
-def _judge(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | None:
-    for member in members:
-        if member.state is State.STOPPED and member.generation < g.record.n:
-            # this node has started n, by its own record, and finds no instance of it: a reboot
-            lost = Cause(Reason.EXITED, f"no instance of generation {g.record.n} was found", "", member.name)
-            return _fault(g, members, lost, s)
-        if member.state not in RUNNING or member.generation != g.record.n:
-            continue
-        found = component.fault(member, s)
-        if found is not None:
-            return _fault(g, members, replace(found, component=member.name), s)
-    return None
-
-
-def _fault(g: GroupView, members: list[ComponentView], cause: Cause, s: Snapshot) -> Action:
-    if any(m.drilled for m in members):
-        return _bump(g, cause, g.record.fails, s.now)
+def _fault(g: GroupView, cause: Cause, s: Snapshot) -> Action:
+    if not cause.fault or any(s.components[m].drilled for m in g.members):
+        return _bump(g, cause, g.record.fails, 0.0)
+    fails = g.record.fails + 1
     if cause.reason is Reason.CONFIGURATION:
-        return _fail(g, cause, g.record.fails + 1)
-    budget = Budget()
-    ready_at = [m.ready_at for m in members if m.ready_at is not None]
-    lived = s.now - max(ready_at) if len(ready_at) == len(members) else 0.0
-    fails = 1 if lived >= budget.forgive_after_s else g.record.fails + 1
-    if fails >= budget.faults:
+        return _fail(g, cause, fails)
+    if fails >= Budget().faults:
         return _fail(g, replace(cause, text=f"{cause.text}; fault {fails} in a row, given up"), fails)
-    delay = restart.backoff(fails, s.jitter, restart.RestartPolicy())
-    return _bump(g, cause, fails, s.now + delay)
+    return _bump(g, cause, fails, restart.backoff(fails, s.jitter, restart.RestartPolicy()))
 
 
-def _go(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | None:
-    for member in members:
-        if member.state is State.CLEANING and member.blocked is not None:
-            return _fail(g, replace(member.blocked, component=member.name), g.record.fails)
-    if s.now < g.record.not_before:
+def _judge_stop(g: GroupView, s: Snapshot) -> Action | None:
+    blocked = gather.blocked(g, s)
+    if blocked is not None:
+        return _fail(g, blocked, g.record.fails)
+    if s.now < g.learned_at + g.record.backoff_s or gather.lacking(g, s):
         return None
-    if any(m.state is not State.CLEANING or not m.cleaned or component.missing(m, s) for m in members):
+    mine = s.board.phases(g.name)
+    ports = [mine[n].rpc_port for n in g.nodes if n in mine and mine[n].rpc_port is not None]
+    record = replace(
+        g.record,
+        stage=Stage.GO,
+        rpc_port=next(iter(ports), None),
+        store=s.store_id if g.kind is GroupKind.CACHE else "",
+        members=g.nodes,
+        digest=g.digest,
+    )
+    return Action(GroupMove.GO, g.name, g.record.cause, record=record)
+
+
+def _tell(g: GroupView, s: Snapshot) -> Action | None:
+    member = phase.own(g, s)
+    told = s.board.phases(g.name).get(s.me)
+    if told is not None and replace(told, rpc_port=None) == member:
         return None
-    return Action(GroupMove.GO, g.name, g.record.cause, record=replace(g.record, stage=Stage.GO))
+    if told is not None and told.n == member.n and told.phase is Phase.CLEAN and member.phase is Phase.CLEAN:
+        return None
+    return Action(GroupMove.TELL, g.name, g.record.cause, member=member)
 
 
-def _bump(g: GroupView, cause: Cause, fails: int, not_before: float) -> Action:
-    record = GroupRecord(g.record.n + 1, Stage.STOP, cause, fails, not_before)
+def _bump(g: GroupView, cause: Cause, fails: int, backoff_s: float) -> Action:
+    record = GroupRecord(g.record.n + 1, Stage.STOP, cause, fails, backoff_s, members=g.record.members)
     return Action(GroupMove.BUMP, g.name, cause, record=record)
 
 
 def _fail(g: GroupView, cause: Cause, fails: int) -> Action:
-    record = GroupRecord(g.record.n + 1, Stage.FAILED, cause, fails)
+    record = GroupRecord(g.record.n + 1, Stage.FAILED, cause, fails, members=g.record.members)
     return Action(GroupMove.FAIL, g.name, cause, record=record)

@@ -112,6 +112,11 @@ class _FromSnapshot(Collector):
         store = _gauge("store_available", "1 while the store (etcd) answers.", "node")
         store.add_metric([self._node], float(s.store_available))
         yield store
+        peers = _gauge("peer_up", "1 while the peer's key is in the store, 0 when it is gone.", "node", "peer")
+        if s.fresh:
+            for peer in dict.fromkeys(n for g in s.groups.values() for n in g.nodes if n != s.me):
+                peers.add_metric([self._node, peer], float(peer in s.board.nodes))
+        yield peers
         build = _gauge("build_info", "Always 1; the version of yrnode is a label.", "node", "version")
         build.add_metric([self._node, self._version], 1.0)
         yield build

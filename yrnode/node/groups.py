@@ -1,0 +1,151 @@
+"""Carries out what is decided about groups and intents: kept on disk first, then acted on or told to the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from yrnode.components import datasystem
+from yrnode.config.cluster import Cluster
+from yrnode.config.digest import cache_digest, group_digest
+from yrnode.config.layout import group_nodes
+from yrnode.model.action import Action
+from yrnode.model.board import BoardMove
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupMove, GroupRecord, Phase, Stage
+from yrnode.model.snapshot import GroupView
+from yrnode.node import operator
+from yrnode.node.memory import Memory
+from yrnode.node.shared import Shared
+from yrnode.node.world import GroupPlace, World
+from yrnode.telemetry.events import EventLog
+
+log = logging.getLogger("yrnode.node")
+
+WORDS = {Stage.STOP: GroupMove.BUMP, Stage.GO: GroupMove.GO, Stage.FAILED: GroupMove.FAIL}
+"""What a record that is newer than the last one tells of, whoever wrote it."""
+
+
+def group_places(cluster: Cluster) -> dict[str, GroupPlace]:
+    """By group, the workers' included."""
+    found = {n: GroupPlace(group_nodes(g), group_digest(cluster, n)) for n, g in cluster.groups.items()}
+    return {**found, datasystem.GROUP: GroupPlace(tuple(cluster.nodes), cache_digest(cluster))}
+
+
+class Groups:
+    """`free_port()`: a data-parallel port for a new life (OSError where none is free); `heads`: the groups whose rank 0
+    is here and whose file names no port. `tell_once(target, text)`: an event for what goes on for a while."""
+
+    def __init__(
+        self,
+        world: World,
+        memory: Memory,
+        events: EventLog,
+        heads: frozenset[str],
+        free_port: Callable[[], int],
+        tell_once: Callable[[str, str], None],
+    ) -> None:
+        self._world, self._memory, self._events = world, memory, events
+        self._heads, self._free_port, self._tell_once = heads, free_port, tell_once
+        self._began: dict[str, float] = {}
+        self.shared: Shared | None = None
+
+    def act(self, action: Action, now: float) -> bool:
+        """Whether it was done or begun. What cannot be kept is not acted on, and tried again later."""
+        match action.move:
+            case GroupMove.LEARN:
+                return self._learn(action, now)
+            case BoardMove.HEED:
+                return self._heed(action, now)
+            case GroupMove.TELL:
+                return self._tell(action)
+        return self._perform(action)
+
+    def _perform(self, action: Action) -> bool:
+        if self.shared is None:
+            return False
+        self.shared.perform(action)
+        # the round that follows is its outcome's to ask for
+        return False
+
+    def done(self, action: Action) -> None:
+        """A transaction of ours was carried out. What it wrote is told when it is learned, but for what was lost."""
+        if action.move in (GroupMove.PUT_BACK, BoardMove.UNFENCE, GroupMove.FORGIVE):
+            first = action.record is not None and action.record.n == 1 and action.cause.reason is Reason.START
+            if not first:
+                n = action.record.n if action.record is not None else 0
+                self._events.emit(action.target, action.move.value, action.cause, generation=n)
+
+    def save(self, view: GroupView) -> bool:
+        """Keep the group on disk; whether that could be done."""
+        try:
+            self._memory.save_group(view)
+        except OSError as e:
+            self._tell_once(view.name, f"the group's record cannot be written to {e.filename}: {e.strerror}")
+            return False
+        self._tell_once(view.name, "")
+        return True
+
+    def save_wishes(self) -> bool:
+        try:
+            self._memory.save_wishes(operator.stopped_by_wish(self._world), self._world.intents)
+        except OSError as e:
+            log.warning("what operators want cannot be written to %s: %s", e.filename, e.strerror)
+            return False
+        return True
+
+    def about_to_start(self, name: str) -> bool:
+        """That a life is begun here is kept before its first process runs."""
+        view = self._world.groups[name]
+        return view.started == view.record.n or self.save(replace(view, started=view.record.n, ended=False))
+
+    def ended_on_purpose(self) -> None:
+        """At the daemon's own end: what was stopped on purpose is no loss at the next start."""
+        for view in self._world.groups.values():
+            if view.record.stage is Stage.GO:
+                self.save(replace(view, ended=True))
+
+    def began(self, name: str) -> float | None:
+        """When the fault was learned that this life of the group began with, if it was one; monotonic seconds."""
+        return self._began.get(name)
+
+    def _learn(self, action: Action, now: float) -> bool:
+        record = action.record
+        if record is None:
+            raise ValueError(f"{action.move.value} of {action.target} without a record")
+        before = self._world.groups[action.target]
+        if not self.save(replace(before, record=record, ended=before.ended and record.n == before.record.n)):
+            return False
+        self._world.apply(action, now)
+        if record.n > before.record.n:
+            self._began.pop(action.target, None)
+            if record.cause.fault:
+                self._began[action.target] = now
+        if record.order > before.record.order:
+            self._events.emit(
+                action.target, WORDS[record.stage].value, _cause(record, self._world.me), generation=record.n
+            )
+        return True
+
+    def _heed(self, action: Action, now: float) -> bool:
+        self._world.apply(action, now)
+        self.save_wishes()
+        self._events.emit(action.target, "heed", action.cause)
+        return True
+
+    def _tell(self, action: Action) -> bool:
+        member, view = action.member, self._world.groups[action.target]
+        if member is not None and member.phase is Phase.CLEAN:
+            if view.cleaned != member.n and not self.save(replace(view, cleaned=member.n)):
+                return False
+            self._world.update_group(view.name, cleaned=member.n)
+            if view.name in self._heads:
+                action = replace(action, member=replace(member, rpc_port=self._free_port()))
+        return self._perform(action)
+
+
+def _cause(record: GroupRecord, me: str) -> Cause:
+    cause = record.cause
+    elsewhere = record.by and record.by != me and not cause.evidence
+    return replace(cause, evidence=f"written by {record.by}") if elsewhere else cause

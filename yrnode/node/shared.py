@@ -1,0 +1,243 @@
+"""The keys that all nodes share: read by one watch, written by transactions that compare what was read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from yrnode.model.action import Action
+from yrnode.model.board import Board, BoardMove, Peer, Stored
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Member
+from yrnode.node.memory import Memory
+from yrnode.node.world import World
+from yrnode.policy import gather
+from yrnode.store import board, codec
+from yrnode.store.errors import StoreError
+from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, mod_is, unchanged
+from yrnode.store.keys import ClusterKeys, DatasystemKeys
+from yrnode.store.lease import KeptLease
+
+log = logging.getLogger("yrnode.node")
+
+LEASE_S = 5
+SETTLE_S = 2 * LEASE_S
+"""After a store was replaced or restored: how long every node may still put back what it knows."""
+AGAIN_S = 0.2
+"""After a transaction that was not done: by then the watch has brought what it was lost to."""
+PROVEN_S = 4.0
+"""A watch that has not been proven complete for so long is not trusted."""
+
+
+class Shared:
+    """`world` gets the board; `wake` asks for a round; `done(action)` hears of each transaction that was carried out.
+
+    `cluster_name`: the datasystem's own. `worker_of`: the worker's address on each node.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        keys: ClusterKeys,
+        peer: Peer,
+        *,
+        cluster_name: str,
+        worker_of: Mapping[str, str],
+        wake: Callable[[], None],
+        done: Callable[[Action], None],
+        memory: Memory,
+    ) -> None:
+        self._store, self._world, self._keys, self._peer = store, world, keys, peer
+        self._cluster_name, self._worker_of = cluster_name, worker_of
+        self._wake, self._done = wake, done
+        self._memory = memory
+        self._known_store = memory.load_store()
+        self._settled_at = 0.0
+        self._lease = KeptLease(store, LEASE_S, self._granted)
+        self._watch = store.watch(keys.root)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lease.start()
+        self._reading = asyncio.create_task(self._read(), name="shared keys")
+
+    def refresh(self, now: float) -> None:
+        """Tell the world how far the board can be trusted at this moment. A watch is as good as our lease."""
+        watch = self._watch
+        proven = watch.unbroken_since is not None and now - (watch.proven_at or 0.0) < PROVEN_S
+        self._world.fresh = proven and self._lease.alive and bool(self._world.board.store_id)
+        self._world.settled = now >= self._settled_at
+        self._world.note_absent(now, watch.unbroken_since if self._world.fresh else None)
+
+    # reading
+
+    async def _read(self) -> None:
+        async for batch in self._watch:
+            before = self._world.board
+            after = board.fold(before, batch, self._keys)
+            self._world.take_board(after, time.monotonic())
+            self._judge_store(after)
+            self._wake()
+
+    def _judge_store(self, after: Board) -> None:
+        """Alone in a cluster there is nobody to wait for."""
+        if not after.store_id or len(self._world.peers) < 2:
+            return
+        replaced = self._known_store and after.store_id != self._known_store
+        behind = any(
+            g.record.n > 1 and (g.name not in after.records or after.records[g.name].record.order < g.record.order)
+            for g in self._world.groups.values()
+        )
+        if replaced or behind:
+            self._settled_at = max(self._settled_at, time.monotonic() + SETTLE_S)
+        if after.store_id != self._known_store:
+            self._known_store = after.store_id
+            try:
+                self._memory.save_store(after.store_id)
+            except OSError as e:
+                # after a restart it then waits once more for what others put back
+                log.warning("cannot write %s: %s", e.filename, e.strerror)
+
+    # writing
+
+    def perform(self, action: Action) -> None:
+        """Begin a transaction; the group is busy, or the intent being said, until its outcome is known."""
+        if isinstance(action.move, GroupMove):
+            self._world.update_group(action.target, busy=True)
+        else:
+            self._world.saying = self._world.saying | {action.target}
+        self._begin(self._carry_out(action), f"{action.move.value} {action.target}")
+
+    async def _carry_out(self, action: Action) -> None:
+        try:
+            why = await self._transact(action)
+        except StoreError as e:
+            # it may have been done all the same: the watch will tell, and what was compared no longer holds then
+            why = str(e)
+        except Exception as e:
+            log.exception("%s %s", action.move.value, action.target)
+            why = repr(e)
+        if why:
+            log.info("%s of %s was not done: %s", action.move.value, action.target, why)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            self._done(action)
+        if isinstance(action.move, GroupMove):
+            self._world.update_group(action.target, busy=False)
+        else:
+            self._world.saying = self._world.saying - {action.target}
+        self._wake()
+
+    async def _transact(self, action: Action) -> str:
+        match action.move:
+            case GroupMove.TELL if action.member is not None:
+                return await self._tell(action.target, action.member)
+            case GroupMove() if action.record is not None:
+                return await self._swap(action, action.record)
+            case BoardMove.SAY if action.intent is not None:
+                there = self._world.board.intents.get(action.target)
+                key = self._keys.intent(action.target)
+                put = Put(key, codec.dump(codec.intent_dict(action.intent)))
+                done = await self._store.txn([mod_is(key, there.revision if there else 0)], [put])
+                return "" if done.succeeded else "somebody else has said something meanwhile"
+            case BoardMove.UNFENCE:
+                return await self._unfence(action.target)
+        raise ValueError(f"{action.move.value} is no transaction")
+
+    async def _swap(self, action: Action, record: GroupRecord) -> str:
+        group = action.target
+        world, key = self._world, self._keys.record(group)
+        there = world.board.records.get(group)
+        record = replace(record, by=record.by if action.move is GroupMove.PUT_BACK else world.me)
+        compares = [mod_is(key, there.revision if there else 0)]
+        then: list[Op] = [Put(key, codec.dump(codec.record_dict(record)))]
+        if action.move is not GroupMove.PUT_BACK:
+            compares.append(self._intents_as_read())
+        if action.move is GroupMove.GO:
+            view = world.groups[group]
+            fences = gather.fences_used(view, world.snapshot(time.monotonic()))
+            compares += [mod_is(self._keys.fence(n), revision) for n, revision in fences.items()]
+            if view.kind is GroupKind.CACHE:
+                why = await self._clear(group, compares, then)
+                if why:
+                    return why
+        done = await self._store.txn(compares, then, [Get(key)])
+        if done.succeeded:
+            self._learn(group, record, done.revision)
+            return ""
+        if done.got and done.got[0]:
+            kv = done.got[0][0]
+            found = codec.read(codec.record_of, kv.value)
+            if found is not None:
+                self._learn(group, found, kv.mod_revision)
+        return "the record, an intent or a fence has changed meanwhile"
+
+    def _intents_as_read(self) -> Compare:
+        """No intent was put since the board was read. Intents are never deleted, so that this is enough."""
+        return Compare(self._keys.intents, "MOD", "LESS", self._world.board.revision + 1, prefix=True)
+
+    async def _clear(self, group: str, compares: list[Compare], then: list[Op]) -> str:
+        """What the datasystem keeps goes with the go, unless a worker that may live has a key there."""
+        keys = DatasystemKeys(self._cluster_name)
+        workers = await self._store.list(keys.workers)
+        view = self._world.groups[group]
+        told = self._world.board.phases(group)
+        gone = {self._worker_of[n] for n in view.nodes if n in told and told[n].n == view.record.n}
+        others = [a for kv in workers.items if (a := kv.key.removeprefix(keys.workers)) not in gone]
+        if others:
+            return f"the store still has the worker {', '.join(others)}, which is not proven gone"
+        compares += unchanged(workers)
+        then.append(Delete(keys.root, prefix=True))
+        return ""
+
+    def _learn(self, group: str, record: GroupRecord, revision: int) -> None:
+        """What a transaction has shown is as good as what the watch brings, and earlier."""
+        there = self._world.board.records.get(group)
+        if there is None or there.revision < revision:
+            now = self._world.board
+            records = {**now.records, group: Stored(record, revision)}
+            self._world.board = replace(now, records=records)
+
+    async def _tell(self, group: str, member: Member) -> str:
+        lease = self._lease.id
+        if not lease:
+            return "no lease yet"
+        key = self._keys.member(group, self._world.me)
+        await self._store.put(key, codec.dump(codec.member_dict(member)), lease=lease)
+        part = {**self._world.board.phases(group), self._world.me: member}
+        self._world.board = replace(self._world.board, members={**self._world.board.members, group: part})
+        return ""
+
+    async def _unfence(self, node: str) -> str:
+        fence = self._world.board.fences.get(node)
+        if fence is None:
+            return ""
+        compares = [mod_is(self._keys.fence(node), fence.revision)]
+        compares += [
+            mod_is(self._keys.record(g), there.revision)
+            for g, there in self._world.board.records.items()
+            if g in self._world.groups
+        ]
+        done = await self._store.txn(compares, [Delete(self._keys.fence(node))])
+        return "" if done.succeeded else "a record has changed meanwhile"
+
+    async def _granted(self, lease: int) -> None:
+        """A new lease: this node's key. What it said of its groups ends with the old lease, and is told anew."""
+        peer = replace(self._peer, at=time.time())
+        await self._store.put(self._keys.node(self._world.me), codec.dump(codec.peer_dict(peer)), lease=lease)
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop reading and writing. The lease is given back, so that peers see at once that this node has gone."""
+        tasks = [self._reading, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._watch.close()
+        await self._lease.close()

@@ -1,0 +1,63 @@
+"""Whether all that must be clean before a group's go is clean, and what is waited for."""
+
+from __future__ import annotations
+
+from yrnode.model.cause import Cause
+from yrnode.model.group import GroupKind, Phase
+from yrnode.model.snapshot import GroupView, Snapshot
+from yrnode.model.state import State
+from yrnode.policy import component
+
+_RESTING = frozenset({Phase.CLEAN, Phase.HELD, Phase.FAILED})
+
+
+def lacking(g: GroupView, s: Snapshot) -> list[str]:
+    """What go waits for, one line each. Empty: every node of the cluster file's group is clean for this life, and
+    every other node that may still run an earlier one is clean or fenced."""
+    found = [line for node in g.nodes if (line := _node(g, node, s))]
+    for node in g.record.members:
+        if node not in g.nodes and node not in s.board.fences and (line := _node(g, node, s)):
+            found.append(f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off")
+    phases = s.board.phases(g.name)
+    here = [s.components[m] for m in g.members]
+    if g.kind is GroupKind.CACHE:
+        if not found and not any(phases[n].phase is Phase.CLEAN for n in g.nodes if n in phases):
+            found.append("no worker is wanted")
+    else:
+        for other in dict.fromkeys(x for c in here for x in component.missing(c, s)):
+            found.append(other)
+    if not s.store_id:
+        found.append("the store's identity")
+    return found
+
+
+def _node(g: GroupView, node: str, s: Snapshot) -> str:
+    """Why a node is not clean for the record's life; empty when it is."""
+    member = s.board.phases(g.name).get(node)
+    if member is None:
+        # a fence stands for a worker that is not there; a rank that is not there is missed
+        return "" if g.kind is GroupKind.CACHE and node in s.board.fences else f"{node} (absent)"
+    if member.n != g.record.n:
+        return f"{node} (has not read life {g.record.n})"
+    if g.kind is GroupKind.CACHE and member.phase in _RESTING:
+        return ""
+    if member.phase is not Phase.CLEAN:
+        return f"{node} ({member.phase.value}{': ' + member.evidence if member.evidence else ''})"
+    return "" if member.digest == g.digest else f"{node} (its cluster file differs)"
+
+
+def blocked(g: GroupView, s: Snapshot) -> Cause | None:
+    """What is in the way of this node's own members, for good."""
+    if g.kind is GroupKind.CACHE:
+        return None
+    for name in g.members:
+        c = s.components[name]
+        if c.state is State.CLEANING and c.blocked is not None:
+            return Cause(c.blocked.reason, c.blocked.text, c.blocked.evidence, name)
+    return None
+
+
+def fences_used(g: GroupView, s: Snapshot) -> dict[str, int]:
+    """The fences that a go relies on, each with the revision of its last put."""
+    relied = [n for n in {*g.nodes, *g.record.members} if n in s.board.fences]
+    return {n: s.board.fences[n].revision for n in relied}
