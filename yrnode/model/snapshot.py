@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, GroupRecord
+from yrnode.model.refusal import Refusal
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
@@ -99,3 +100,5 @@ class Snapshot:
     closing: bool = False
     node: Mapping[str, Tally] = field(default_factory=dict)
     """What is checked of the node itself, by check."""
+    store_refusal: Refusal | None = None
+    """That the store takes no writes, though it answers."""

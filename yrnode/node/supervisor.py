@@ -30,6 +30,7 @@ from yrnode.node import adoption, drill, operator, world
 from yrnode.node.clearing import clear_datasystem
 from yrnode.node.memory import Memory
 from yrnode.node.storewatch import StoreWatch
+from yrnode.node.storewrites import StoreWrites
 from yrnode.node.unit import Unit
 from yrnode.node.upkeep import Upkeep
 from yrnode.policy import readiness
@@ -156,6 +157,7 @@ class Supervisor:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
+            writes = StoreWrites(store, etcd_endpoints(self._cluster), self._world, self.events, self._wake.set)
             tools = Tools(http, store, watch.steady_s)
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
@@ -177,6 +179,7 @@ class Supervisor:
                     if task is not None:
                         task.cancel()
                 await watch.close()
+                await writes.close()
                 for unit in self._units.values():
                     await unit.close()
                 await store.close()

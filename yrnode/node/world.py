@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove
+from yrnode.model.refusal import Refusal
 from yrnode.model.snapshot import ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State, after
@@ -27,6 +28,7 @@ class World:
     store_available: bool = False
     store_since: float = 0.0
     store_id: str = ""
+    store_refusal: Refusal | None = None
     closing: bool = False
     node: dict[str, Tally] = field(default_factory=dict)
 
@@ -41,6 +43,7 @@ class World:
             self.store_id,
             self.closing,
             dict(self.node),
+            self.store_refusal,
         )
 
     def update(self, name: str, **facts: object) -> ComponentView:

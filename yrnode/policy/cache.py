@@ -7,7 +7,7 @@ is another than at the last go, or this worker is no longer in the ring. A worke
 Invariants:
 - what the datasystem keeps in the store is deleted only while every worker is proven gone, in one transaction that
   sees no other worker's key (`clear`), and before any worker may start (`go`);
-- an unavailable store, or one whose identity is not known yet, is no evidence.
+- an unavailable store, one that refuses writes, or one whose identity is not known yet, is no evidence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RING = "ring"
 
 def evidence(g: GroupView, s: Snapshot) -> Cause | None:
     """Why the group must restart as a whole, if it must."""
-    if not s.store_available or not s.store_id:
+    if not s.store_available or not s.store_id or s.store_refusal is not None:
         return None
     if g.record.store and g.record.store != s.store_id:
         seen = f"store {s.store_id} instead of {g.record.store}"

@@ -41,6 +41,9 @@ def missing(c: ComponentView, s: Snapshot) -> list[str]:
     ]
     if c.plane is not Plane.STORE and not s.store_available:
         lacking.append("store (unavailable)")
+    elif c.plane is Plane.CACHE and s.store_refusal is not None:
+        # a worker registers itself there, with a lease that would be refused
+        lacking.append("store (refuses writes)")
     return lacking
 
 
@@ -83,11 +86,12 @@ def _first_gap(c: ComponentView) -> str:
 
 
 def _may_restart(c: ComponentView, s: Snapshot) -> bool:
-    # A worker cannot start without etcd: while etcd is away, a sick worker is better than none.
+    # A worker cannot start without etcd: while that is away or takes no writes, a sick worker is better than none.
     if c.plane is not Plane.CACHE:
         return True
     stores = [o for o in s.components.values() if o.plane is Plane.STORE]
-    return s.store_available and all(o.state is State.READY for o in stores)
+    writable = s.store_available and s.store_refusal is None
+    return writable and all(o.state is State.READY for o in stores)
 
 
 def _unwanted(c: ComponentView, s: Snapshot) -> Cause:

@@ -112,6 +112,9 @@ class _FromSnapshot(Collector):
         store = _gauge("store_available", "1 while the store (etcd) answers.", "node")
         store.add_metric([self._node], float(s.store_available))
         yield store
+        refuses = _gauge("store_refuses_writes", "1 while the store has an alarm and takes no writes.", "node")
+        refuses.add_metric([self._node], float(s.store_refusal is not None))
+        yield refuses
         build = _gauge("build_info", "Always 1; the version of yrnode is a label.", "node", "version")
         build.add_metric([self._node, self._version], 1.0)
         yield build
