@@ -82,6 +82,7 @@ class World:
                 facts |= {
                     "cleaned": False,
                     "blocked": None,
+                    "memory": None,
                     "leaving": None,
                     "death": None,
                     "gone": False,

@@ -10,6 +10,9 @@ from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
 from yrnode.policy import restart
 from yrnode.policy.hang import hang
 
+PAUSE_S = 1.0
+"""Before the next start where the last could not be made for a reason that is no fault of the component."""
+
 
 def decide(c: ComponentView, s: Snapshot) -> Action | None:
     if c.state in RUNNING:
@@ -218,6 +221,8 @@ def _stopping(c: ComponentView, s: Snapshot) -> Action | None:
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
         return Action(Move.REST, c.name, gone)
+    if c.leaving is not None and c.leaving.reason is Reason.RESIDUE:
+        return Action(Move.WAIT, c.name, c.leaving, PAUSE_S)
     if c.leaving is None or not c.leaving.fault:
         return Action(Move.REST, c.name, gone)
     if c.drilled:

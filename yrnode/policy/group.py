@@ -15,7 +15,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, State
-from yrnode.policy import cache, component, restart
+from yrnode.policy import cache, component, restart, worker
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,16 @@ def _judge(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | 
         found = component.fault(member, s)
         if found is not None:
             return _fault(g, members, replace(found, component=member.name), s)
-    return None
+    found = worker.evidence(g, s)
+    return _bump(g, found, g.record.fails, s.now) if found is not None else None
 
 
 def _fault(g: GroupView, members: list[ComponentView], cause: Cause, s: Snapshot) -> Action:
     if any(m.drilled for m in members):
         return _bump(g, cause, g.record.fails, s.now)
+    if not cause.fault:
+        # no member's doing, such as a full disk
+        return _bump(g, cause, g.record.fails, s.now + component.PAUSE_S)
     if cause.reason is Reason.CONFIGURATION:
         return _fail(g, cause, g.record.fails + 1)
     budget = Budget()
