@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from yrnode.checks.completion import WORDS
 from yrnode.components import environment
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
@@ -152,7 +153,37 @@ def _checks(
         CheckSpec(
             "canary", "canary", 30.0, 10.0, failures=2, gate=True, witness=True, after=("health",), params=asks
         ),
+        *_cache_checks(args, asks),
     )
+
+
+def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[CheckSpec, ...]:
+    """A rank with an external cache is also asked for what that holds: a short prompt retrieves nothing."""
+    if "kv-transfer-config" not in args:
+        return ()
+    params = {**asks, "words": long_words(args)}
+    return (
+        CheckSpec(
+            "cache",
+            "retrieval",
+            30.0,
+            10.0,
+            failures=2,
+            gate=True,
+            witness=True,
+            after=("canary",),
+            gate_period_s=0.1,
+            params=params,
+        ),
+    )
+
+
+def long_words(args: Mapping[str, Any]) -> int:
+    """How many words, of a token or more, fill several blocks."""
+    try:
+        return max(WORDS, 3 * int(str(args.get("block-size", 0))))
+    except ValueError:
+        return WORDS
 
 
 def target(spec: ComponentSpec) -> RankTarget:
@@ -160,8 +191,9 @@ def target(spec: ComponentSpec) -> RankTarget:
     from yrnode.checks.functional import RankTarget
 
     canary = next(c.params for c in spec.checks if c.name == "canary")
+    words = next((c.params["words"] for c in spec.checks if c.name == "cache"), WORDS)
     external = "--kv-transfer-config" in spec.argv
-    return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external)
+    return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external, words)
 
 
 def asked(host: Host, group: Group) -> tuple[str, str]:
