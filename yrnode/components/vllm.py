@@ -238,7 +238,7 @@ def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
 def _root_cause(lines: list[str], died: bool) -> str:
     """argparse's line, else the first ERROR line that names a process, else the last line that says anything.
 
-    One that `died` of a signal had no last word: its last line would mislead.
+    One that `died` of a signal had no last word: its last line would mislead. A warning may speak of errors too.
     """
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     for line in told:
@@ -247,6 +247,6 @@ def _root_cause(lines: list[str], died: bool) -> str:
     for line in told:
         if "ERROR" in line and "pid=" in line:
             return line[:300]
-    errors = [x for x in told if "Error" in x]
+    errors = [x for x in told if "Error" in x and "WARNING" not in x]
     last = [] if died else told
     return (errors or last or [""])[-1][:300]
