@@ -122,7 +122,8 @@ class Unit:
         if directory is None:
             return None
         cluster, node = self._owner.name.split("/", 1)
-        why = datadir.why_foreign(directory, cluster, node) or datadir.why_locked(directory)
+        why = datadir.why_foreign(directory, cluster, node) or datadir.why_unwritable(directory)
+        why = why or datadir.why_locked(directory)
         if not why:
             try:
                 datadir.claim(directory, cluster, node)
