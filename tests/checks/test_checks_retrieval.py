@@ -76,6 +76,9 @@ class Servers:
         hits = self.hits.get(request.match_info["rank"], 0)
         return web.Response(text=f'vllm:external_prefix_cache_hits_total{{engine="0"}} {hits}.0\n')
 
+    async def health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
 
 @pytest_asyncio.fixture
 async def servers() -> AsyncIterator[Servers]:
@@ -83,6 +86,7 @@ async def servers() -> AsyncIterator[Servers]:
     app = web.Application()
     app.router.add_post("/{rank}/v1/completions", servers.completion)
     app.router.add_get("/{rank}/metrics", servers.metrics)
+    app.router.add_get("/{rank}/health", servers.health)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

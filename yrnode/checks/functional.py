@@ -23,7 +23,7 @@ from yrnode.store.transport import within
 
 NOT_CONFIGURED = "not configured"
 TIMEOUT_S = 60.0
-LONG_S = 30.0
+LONG_S = 20.0
 UNFINISHED = "not finished"
 # put into the external cache is asynchronous: a later try asks with a new prompt after a longer pause
 _PAUSES_S = (0.3, 1.0, 3.0)
@@ -130,9 +130,10 @@ async def _twice(
     found = {t: findings[t.name] for t in members}
     before = {t: await _counters(http, t) for t in members}
     for pause in _PAUSES_S:
-        await _hand_on(http, first, others or [first], pause, found)
-        if others:
-            await _hand_on(http, others[0], [first], pause, found)
+        prompts = {t: await _ask_new(http, t, found) for t in (first, *others[:1])}
+        await asyncio.sleep(pause)
+        handed = {t: prompts[first] for t in others} | {first: prompts[others[0] if others else first]}
+        await asyncio.gather(*(_ask(http, t, prompt, found) for t, prompt in handed.items() if prompt))
         for t in members:
             gained = {k: v - before[t].get(k, 0) for k, v in (await _counters(http, t)).items()}
             found[t] = _counted(t, found[t], gained)
@@ -153,20 +154,6 @@ def _counted(t: RankTarget, f: Finding, gained: dict[str, int]) -> Finding:
         external_hits=gained.get("external_hits", 0) if t.external else NOT_CONFIGURED,
         external_queries=gained.get("external_queries", 0) if t.external else NOT_CONFIGURED,
     )
-
-
-async def _hand_on(
-    http: aiohttp.ClientSession,
-    first: RankTarget,
-    then: Sequence[RankTarget],
-    pause: float,
-    found: dict[RankTarget, Finding],
-) -> None:
-    """A new prompt to the first, and when that has had time to store it, to the others, all at once."""
-    prompt = await _ask_new(http, first, found)
-    if prompt:
-        await asyncio.sleep(pause)
-        await asyncio.gather(*(_ask(http, t, prompt, found) for t in then))
 
 
 async def _ask_new(http: aiohttp.ClientSession, t: RankTarget, found: dict[RankTarget, Finding]) -> str:
