@@ -27,7 +27,7 @@ def told(s, now=1000.0, wall=1_000_003_600.5):
 def test_contract_keys():
     found = told(snapshot())
     assert set(found) >= {"node", "cluster", "version", "ready", "store", "components", "groups", "peers"}
-    assert found["store"] == {"available": True, "since": "2001-09-09T02:45:40.500+00:00"}
+    assert found["store"] == {"available": True, "since": "2001-09-09T02:45:40.500+00:00", "refuses_writes": None}
     etcd = found["components"]["etcd"]
     assert set(etcd) >= {"plane", "state", "pid", "instance", "generation", "since", "restarts", "reason", "checks"}
     assert (etcd["plane"], etcd["state"], etcd["pid"], etcd["instance"]) == ("store", "ready", 11, "e1")

@@ -307,7 +307,7 @@ async def test_a_stuck_request_while_the_canary_is_answered(lab: Lab) -> None:
     assert (await lab.ask()).verdict is OK
     lab.rank.tokens += 1
     result = await lab.read()
-    assert (result.verdict, result.facts) == (FAIL, {})
+    assert (result.verdict, result.facts) == (FAIL, {"stuck_s": 14.0, "several_s": 12.0, "limit_s": 180.0})
     assert result.evidence.startswith("2 in flight without movement for ")
     assert result.evidence.endswith("requests are stuck, not the rank")
 

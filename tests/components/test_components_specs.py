@@ -36,8 +36,8 @@ def test_every_component_is_gated_by_proof(demo: Host) -> None:
     assert gates == {
         "etcd": ["write"],
         "worker": ["key", "ring", "kv"],
-        "rank/serve/0": ["health", "canary"],
-        "rank/serve/1": ["health", "canary"],
+        "rank/serve/0": ["health", "canary", "cache"],
+        "rank/serve/1": ["health", "canary", "cache"],
     }
 
 
@@ -278,7 +278,7 @@ def test_a_check_that_there_is_not_is_refused_on_every_node(host_of: HostOf) -> 
             node.specs(host_of(text, name))
         assert e.value.lines == (
             "checks.rank.progres: there is no such check; write one of "
-            "rank.process, rank.processes, rank.health, rank.engine, rank.progress, rank.canary",
+            "rank.process, rank.processes, rank.health, rank.engine, rank.progress, rank.canary, rank.cache",
             "checks.node.disk: there is no such check; write one of " + ", ".join(ALL_CHECKS),
             "checks.rank.canary.stall_timeout: this check does not have it; remove it",
         )

@@ -168,3 +168,22 @@ def test_a_frozen_or_dead_datasystem_worker_costs_hits_and_no_rank(lab, tools, s
         return found
 
     tools.wait_for(hits_again, 30)
+
+
+def test_a_dead_link_holds_only_what_it_is_to_load(lab, tools, store, env):
+    prompt = tools.unique(100)
+    assert lab.start(*FLAGS, env=env).ready().complete(prompt)[0] == 200
+    server = lab.start(*FLAGS, env=env).ready()
+    assert counts(server, tools.unique(100))[3] == 0
+    os.kill(server.worker(), signal.SIGUSR2)
+    call = tools.Background(lambda: server.complete(prompt, timeout=4))
+    tools.wait_for(lambda: server.metric("vllm:num_requests_waiting") == 1, 5)
+    assert server.metric("vllm:num_requests_running") == 0
+    assert server.metric("vllm:external_prefix_cache_hits_total") == 96, "counted when it was found"
+    for words in (5, 100):  # too short for a hit, and not there
+        assert server.complete(tools.unique(words))[0] == 200
+    with pytest.raises(OSError, match="timed out"):
+        call.result(10)
+    tools.wait_for(lambda: server.metric("vllm:num_requests_waiting") == 0, 5)
+    os.kill(server.worker(), signal.SIGUSR2)
+    assert server.complete(prompt)[0] == 200

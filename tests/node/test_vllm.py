@@ -6,56 +6,31 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.node import BIN, YrNode, cluster_text, yrnode
+from tests.support import vllm
+from tests.support.node import BIN
+from tests.support.vllm import RealNode
 from yrnode.process import table
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
-LAB = os.environ.get("YRNODE_VLLM_LAB", "")
 
 
 @pytest.fixture(scope="module")
 def lab() -> dict[str, str]:
-    """What the lab's env.sh sets."""
-    if not LAB:
-        pytest.skip("YRNODE_VLLM_LAB is not set; use make test-vllm")
-    words = subprocess.run(
-        ["bash", "-c", ". $0/env.sh; env -0", LAB],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "/usr/bin:/bin"},
-    ).stdout.split("\0")
-    return dict(w.split("=", 1) for w in words if "=" in w)
-
-
-def real(lab: dict[str, str]) -> str:
-    """The test cluster with one rank of a real vLLM and the tiny dense model."""
-    text = cluster_text(ranks=1)
-    kept = {k: v for k, v in lab.items() if k not in ("PATH", "MODELS", "COMMON", "PWD", "SHLVL", "_")}
-    env = ", ".join(f"{k}: {json.dumps(v)}" for k, v in kept.items())
-    args = "max-model-len: 512, max-num-seqs: 4, max-num-batched-tokens: 512, enforce-eager: true, dtype: float32"
-    text = text.replace("vllm: [python, -m, yrnode.demo.engine]", f"vllm: {LAB}/venv/bin/vllm")
-    text = text.replace("model: demo\n", f"model: {lab['MODELS']}/tiny-dense\n", 1)
-    text = text.replace("served-model-name: demo", f"served-model-name: tiny, {args}")
-    return text.replace("    kv_connector: {ascend_store: {}}\n", f"    env: {{{env}}}\n    start_timeout: 10m\n")
+    return vllm.lab_env()
 
 
 @pytest.fixture(scope="module")
-def node(lab: dict[str, str]) -> Iterator[YrNode]:
-    with yrnode(real(lab)) as node:
-        node.wait_ready(600)
+def node(lab: dict[str, str]) -> Iterator[RealNode]:
+    with vllm.running(vllm.real(lab)) as node:
         yield node
 
 
-def test_it_serves_and_verify_says_that_there_is_no_external_cache(node: YrNode) -> None:
+def test_it_serves_and_verify_says_that_there_is_no_external_cache(node: RealNode) -> None:
     done = node.cli("verify", "-o", "json", timeout=120)
     report = json.loads(done.stdout)
     assert done.returncode == 0, report
@@ -65,9 +40,9 @@ def test_it_serves_and_verify_says_that_there_is_no_external_cache(node: YrNode)
     print(f"\nreal vLLM ready {node.component('rank/serve/0')['ready_seconds']} s after its start")
 
 
-def test_the_mark_is_in_every_process_of_the_rank(node: YrNode) -> None:
+def test_the_mark_is_in_every_process_of_the_rank(node: RealNode) -> None:
     leader = node.component("rank/serve/0")["pid"]
-    members = [p for p in table.scan() if p.sid == leader and p.state not in "ZX"]
+    members = vllm.session(leader)
     names = {p.comm for p in members}
     assert any("EngineCor" in n for n in names)
     assert any("Worker" in n for n in names)
@@ -76,32 +51,7 @@ def test_the_mark_is_in_every_process_of_the_rank(node: YrNode) -> None:
     assert unmarked == []
 
 
-def test_a_killed_engine_core_restarts_the_rank_without_leftovers(node: YrNode) -> None:
-    before = node.pids()
-    leader = before["rank/serve/0"]
-    members = [p for p in table.scan() if p.sid == leader]
-    shm = set(Path("/dev/shm").iterdir())
-    core = next(p.pid for p in members if "EngineCor" in p.comm)
-    began = time.monotonic()
-    os.kill(core, signal.SIGKILL)
-    node.wait("the death seen", lambda: node.component("rank/serve/0")["state"] != "ready", 60)
-    seen = time.monotonic() - began
-    cause = node.status()["groups"]["serve"]["cause"]
-    assert seen < 2.0
-    assert "EngineCor" in cause
-    node.wait("ready again", lambda: (s := node.status())["ready"] and s["groups"]["serve"]["generation"] == 2, 600)
-    print(
-        f"\nEngineCore killed: seen after {seen:.1f} s, ready again after {time.monotonic() - began:.1f} s; {cause}"
-    )
-    after = node.pids()
-    assert (after["etcd"], after["worker"]) == (before["etcd"], before["worker"])
-    assert [str(p) for p in members if table.alive(p)] == []
-    gone = {p for p in shm if not p.exists()}
-    print(f"shared memory of the old instance: {len(gone)} files removed")
-    assert node.cli("verify", timeout=120).returncode == 0
-
-
-def test_stop_is_clean(node: YrNode) -> None:
+def test_stop_is_clean(node: RealNode) -> None:
     assert node.stop(120) == 0
     assert node.left() == []
     assert "Application shutdown complete" in (node.dir / "log/rank-serve-0.log").read_text(errors="replace")

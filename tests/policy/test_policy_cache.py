@@ -10,6 +10,7 @@ import pytest
 
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
+from yrnode.model.refusal import Refusal
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.state import Move, Plane, State
@@ -34,11 +35,17 @@ def view(name: str, plane: Plane, state: State, **facts: Any) -> ComponentView:
 
 
 def moves(
-    record: GroupRecord, worker: ComponentView, store_id: str = "a", available: bool = True, cleared: int = 0
+    record: GroupRecord,
+    worker: ComponentView,
+    store_id: str = "a",
+    available: bool = True,
+    cleared: int = 0,
+    refusal: Refusal | None = None,
 ) -> dict[str, tuple[Any, Cause]]:
     etcd = view("etcd", Plane.STORE, State.READY)
     group = GroupView("cache", record, ("worker",), GroupKind.CACHE, cleared)
     s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, 0.0, store_id)
+    s = replace(s, store_refusal=refusal)
     return {a.target: (a.move, a.cause) for a in decide(s)}
 
 
@@ -74,6 +81,15 @@ def test_a_ring_without_the_worker_restarts_the_group_not_the_worker_alone() -> 
     found = moves(GO, ready(checks={"ring": FAILING}))
     assert found["cache"][0] is GroupMove.BUMP
     assert "worker" not in found
+
+
+def test_a_store_that_refuses_writes_stops_no_worker_and_lets_none_go() -> None:
+    full = Refusal(1.0, "alarm NOSPACE on member a")
+    assert moves(GO, ready(), store_id="b", refusal=full) == {}
+    # no worker could register: the one that the ring has lost is kept
+    assert moves(GO, ready(checks={"ring": FAILING}), refusal=full) == {}
+    clean = view("worker", Plane.CACHE, State.CLEANING, cleaned=True)
+    assert moves(STOP, clean, cleared=2, refusal=full) == {}
 
 
 def test_a_dead_worker_restarts_alone() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.policy.build import DEATH, FAILING, PASSED, PLANES, RANKS, START_TIMEOUT_S, record, serve, snapshot, view
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Stage
+from yrnode.model.refusal import Refusal
 from yrnode.model.snapshot import ComponentView, Failure, Snapshot
 from yrnode.model.state import RUNNING, TRANSITIONS, Move, State
 from yrnode.model.verdict import Tally
@@ -269,3 +270,22 @@ def test_delays_and_causes_of_a_restart() -> None:
 
 def test_what_is_not_wanted_waits_for_nothing() -> None:
     assert component.waits_for(view("worker", S.STOPPED, wanted=False), snapshot(view("etcd", S.FAILED))) == []
+
+
+REFUSAL = Refusal(1.0, "alarm NOSPACE on member a")
+
+
+def test_while_the_store_refuses_writes_no_worker_is_started_or_restarted() -> None:
+    for worker in (view("worker", S.STOPPED), view("worker", S.CLEANING, cleaned=True)):
+        assert decide(worker, store_refusal=REFUSAL) is None
+    sick = view("worker", checks={"acts": FAILING})
+    assert decide(sick, store_refusal=REFUSAL) == (M.UNHEALTHY, R.CHECK)
+    # it dies, is swept, and waits
+    assert decide(view("worker", death=DEATH), store_refusal=REFUSAL) == (M.STOP, R.EXITED)
+    assert "store (refuses writes)" in component.waits_for(view("worker", S.STOPPED), snapshot(store_refusal=REFUSAL))
+
+
+def test_a_store_that_refuses_writes_holds_up_neither_etcd_nor_the_ranks() -> None:
+    assert decide(view("etcd", S.STOPPED), store_refusal=REFUSAL) == (M.CLEAN, R.START)
+    assert decide(view("etcd", death=DEATH), store_refusal=REFUSAL) == (M.STOP, R.EXITED)
+    assert component.missing(view("rank/serve/0", S.CLEANING), snapshot(store_refusal=REFUSAL)) == []

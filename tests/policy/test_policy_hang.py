@@ -171,6 +171,90 @@ def test_a_rank_that_waits_for_its_cache(worker: ComponentView, excused: bool) -
     assert judged(frozen, worker) is not None, "waiting for a cache stops no process"
 
 
+def stuck(several_s: float, stuck_s: float = 0.0) -> Result:
+    facts = {"several_s": several_s, "stuck_s": stuck_s, "limit_s": 180.0}
+    return fail("3 in flight: requests are stuck", **facts) if stuck_s else ok("9 in flight, some move", **facts)
+
+
+def lost(n: int) -> Result:
+    return fail("requests with external hits do not finish, short ones do; the last that did: 14:02:01 UTC", lost=n)
+
+
+FRESH = ok("a prompt of several blocks is answered, 304 tokens of it from the external cache")
+LINK: list[tuple[dict[str, Any], str | None]] = [
+    # prompts from the cache are lost, and nobody waits: said, and no more
+    ({"cache": lost(9)}, None),
+    ({"cache": lost(9), "progress": ok("1 in flight, moving")}, None),
+    # one request that is stuck, or several for less than the limit
+    ({"cache": lost(9), "progress": stuck(0.0, stuck_s=600)}, None),
+    ({"cache": lost(9), "progress": stuck(179, stuck_s=179)}, None),
+    # several beyond it, with prompts that are lost or where nothing else moves
+    ({"cache": lost(2), "progress": stuck(180)}, "requests with external hits do not finish for 180 s"),
+    ({"cache": lost(2), "progress": stuck(180, stuck_s=180)}, "requests with external hits do not finish"),
+    ({"cache": FRESH, "progress": stuck(200, stuck_s=180)}, "several requests do not finish for 200 s"),
+    # a busy rank always has several that are not finished
+    ({"cache": FRESH, "progress": stuck(900)}, None),
+    ({"cache": lost(1), "progress": stuck(900)}, None),
+    ({"cache": FRESH, "progress": stuck(900, stuck_s=179)}, None),
+    # short ones are not answered: that is for another rule
+    ({"cache": lost(9), "progress": stuck(900, stuck_s=900), "canary": missed(1)}, None),
+    ({"cache": lost(9), "progress": stuck(900, stuck_s=900), "canary": REFUSED}, None),
+    ({"cache": unknown("neither is answered"), "progress": stuck(900)}, None),
+]
+
+
+def linked(name: str, **results: Any) -> ComponentView:
+    c = sick(name, argv=EXTERNAL, **{k: v for k, v in results.items() if k != "cache"})
+    spec = replace(c.spec, checks=(*c.spec.checks, CheckSpec("cache", "retrieval", 1.0, 1.0, witness=True)))
+    return replace(c, spec=spec, checks={**c.checks, "cache": tally(results.get("cache", FRESH))})
+
+
+@pytest.mark.parametrize(("results", "words"), LINK)
+def test_a_link_to_the_cache(results: dict[str, Any], words: str | None) -> None:
+    found = judged(linked(RANKS[0], **results), linked(RANKS[1]))
+    assert (found is None) if words is None else (found is not None and words in found)
+    assert judged(sick(RANKS[0], argv=EXTERNAL, **results)) is None, "a rank that has no such check"
+
+
+DEAD = {"cache": lost(2), "progress": stuck(200)}
+
+
+def test_whose_link_it_is() -> None:
+    one = judged(linked(RANKS[0], **DEAD), linked(RANKS[1]))
+    assert one is not None
+    assert "short ones do: the rank's link to the cache is dead [cache: requests with external hits" in one
+    both = judged(linked(RANKS[0], **DEAD), linked(RANKS[1], cache=lost(1)))
+    assert both is not None
+    assert "those of every rank of this node, and its worker is to blame" in both
+    alone = snapshot(linked(RANKS[0], **DEAD))
+    del alone.components[RANKS[1]]  # type: ignore[attr-defined]
+    found = hang(alone.components[RANKS[0]], alone)
+    assert found is not None
+    assert "the rank's link" in found.text
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        sick("worker", kv=tally(LATE, failing=False)),
+        sick("worker", liveness=STALE),
+        replace(sick("worker"), state=State.STOPPING),
+        replace(sick("worker"), ready_at=100.0 - CACHE_SETTLED_S + 1),
+    ],
+)
+def test_a_sick_worker_comes_first(worker: ComponentView) -> None:
+    assert judged(linked(RANKS[0], **DEAD), worker) is None
+
+
+def test_a_dead_link_restarts_the_group_and_never_the_worker() -> None:
+    g = serve(group_record())
+    s = snapshot(linked(RANKS[0]), linked(RANKS[1], **DEAD), sick("worker"), group=g)
+    action = group.decide(g, s)
+    assert action is not None
+    assert (action.move, action.cause.reason, action.cause.component) == (GroupMove.BUMP, Reason.HANG, RANKS[1])
+    assert component.decide(s.components["worker"], s) is None
+
+
 def test_a_hang_restarts_its_group_once() -> None:
     g = serve(group_record())
     s = snapshot(sick(RANKS[0]), sick(RANKS[1], engine=T, canary=missed(1)), group=g)

@@ -69,6 +69,7 @@ def value(metrics, name, **labels):
         ("group_stage", {"group": "serve", "stage": "stop"}, 1),
         ("group_stage", {"group": "serve", "stage": "go"}, 0),
         ("store_available", {}, 1),
+        ("store_refuses_writes", {}, 0),
         ("loop_duration_seconds_count", {}, 1),
         ("loop_duration_seconds_bucket", {"le": "0.001"}, 0),
         ("loop_duration_seconds_bucket", {"le": "0.0025"}, 1),

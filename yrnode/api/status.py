@@ -9,6 +9,7 @@ from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Phase, Stage
 from yrnode.model.identity import Identity
+from yrnode.model.refusal import Refusal
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
@@ -29,7 +30,11 @@ def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> d
         "ready": not why,
         "reasons": why,
         "closing": snapshot.closing,
-        "store": {"available": snapshot.store_available, "since": clock.iso(snapshot.store_since)},
+        "store": {
+            "available": snapshot.store_available,
+            "since": clock.iso(snapshot.store_since),
+            "refuses_writes": _refusal(snapshot.store_refusal, clock),
+        },
         "components": {name: _component(c, snapshot, clock) for name, c in snapshot.components.items()},
         "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
         "node_checks": {name: _check(tally, clock) for name, tally in snapshot.node.items()},
@@ -99,6 +104,12 @@ class _Clock:
 
     def age(self, monotonic: float) -> float:
         return round(max(0.0, self.now - monotonic), 3)
+
+
+def _refusal(refusal: Refusal | None, clock: _Clock) -> dict[str, Any] | None:
+    if refusal is None:
+        return None
+    return {"since": clock.iso(refusal.since), "evidence": refusal.text, "cure": list(refusal.cure)}
 
 
 def _words(cause: Cause) -> str:

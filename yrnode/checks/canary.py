@@ -99,7 +99,7 @@ class CanaryCheck(Stateless):
         except aiohttp.ClientError as e:
             return blamed(e, f"completion: {reason(e)}")
         finally:
-            ledger.asking = False
+            ledger.asked()
         result = judge(status, body)
         if result.verdict is Verdict.OK:
             ledger.answer(self.clock())

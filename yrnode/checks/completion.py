@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Any
 
@@ -13,6 +14,10 @@ import aiohttp
 from yrnode.checks.base import Stateless, Target
 from yrnode.checks.http import UNVERIFIED, blamed, reason
 from yrnode.model.verdict import Result, fail, ok, unknown
+
+WORDS = 320
+"""Of a long prompt, at least a token each: more than two blocks of 128 tokens."""
+_SHORTEST = 40
 
 
 class CompletionCheck(Stateless):
@@ -44,6 +49,16 @@ async def complete(
             return response.status, await response.json(content_type=None)
         except ValueError:
             return response.status, await response.text()
+
+
+def long_prompt(words: int) -> str:
+    """A new prompt of several blocks, which no cache can hold yet."""
+    return " ".join(secrets.token_hex(1) for _ in range(words))
+
+
+def shorter(words: int) -> int:
+    """The next length to try where a prompt was refused, which may be for its length; the same at the end."""
+    return words // 2 if words > _SHORTEST else words
 
 
 def judge(status: int, body: Any) -> Result:

@@ -6,11 +6,13 @@ A TCP connect proves nothing: a frozen etcd accepts connections.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from yrnode.checks.base import Stateless, Target
 from yrnode.checks.http import blamed
 from yrnode.model.verdict import Result, fail, ok, unknown
 from yrnode.store.errors import StoreError, StoreRefused
+from yrnode.store.interface import Alarm, Status
 
 MB = 1024 * 1024
 NEARLY_FULL = 0.9
@@ -68,10 +70,24 @@ class EtcdAlarmCheck(Stateless):
         quota = status.quota or self.param("quota")
         size = f"db {status.db_size / MB:.1f} of {quota / MB:.0f} MB"
         if status.alarms:
-            alarms = ", ".join(f"alarm {a.kind} on member {a.member:x}" for a in status.alarms)
-            return fail(f"{alarms}, {size}, writes refused")
+            return fail(f"{alarm_words(status.alarms)}, {size}, writes refused")
         if status.db_size >= NEARLY_FULL * quota:
             return fail(f"{size}: writes will be refused soon; compact and defragment it")
         if status.alarms is None:
             return unknown(f"{size}; the alarms cannot be read")
         return ok(f"no alarm, {size}")
+
+
+def alarm_words(alarms: Sequence[Alarm]) -> str:
+    return ", ".join(f"alarm {a.kind} on member {a.member:x}" for a in alarms)
+
+
+def cure(status: Status, endpoints: Sequence[str]) -> tuple[str, ...]:
+    """The commands that end a NOSPACE alarm, in order. They are an operator's: what is compacted is gone.
+
+    Empty where the alarm is another: what is corrupt needs a look first.
+    """
+    if not status.alarms or any(a.kind != "NOSPACE" for a in status.alarms):
+        return ()
+    etcdctl = f"etcdctl --endpoints={','.join(endpoints)}"
+    return f"{etcdctl} compact {status.revision}", f"{etcdctl} defrag", f"{etcdctl} alarm disarm"

@@ -1,7 +1,8 @@
 """The deployment guides' functional checks: health, a completion, and the same prompt twice.
 
-For the external cache the prompt goes to one rank and then to another: a rank that has the prompt in its own cache
-never asks the external one. A rank alone in its group gets it twice, and what its metrics say is reported as it is.
+For the external cache a prompt of several blocks goes to one rank and then to the others: a rank that has the prompt
+in its own cache never asks the external one. A rank alone in its group gets it twice, and what its metrics say is
+reported as it is.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from yrnode.checks.completion import complete, judge
+from yrnode.checks.completion import complete, judge, long_prompt, shorter
 from yrnode.checks.http import UNVERIFIED, reason
 from yrnode.model.verdict import Verdict
+from yrnode.store.transport import within
 
 NOT_CONFIGURED = "not configured"
 TIMEOUT_S = 60.0
-_WORDS = 320
-_SHORTEST = 40
+LONG_S = 20.0
+UNFINISHED = "not finished"
 # put into the external cache is asynchronous: a later try asks with a new prompt after a longer pause
 _PAUSES_S = (0.3, 1.0, 3.0)
 _COUNTERS = {
@@ -35,7 +37,10 @@ _COUNTERS = {
 
 @dataclass(frozen=True)
 class RankTarget:
-    """One rank's server. `external`: it has an external cache. `key`: for requests, empty for none."""
+    """One rank's server. `external`: it has an external cache. `key`: for requests, empty for none.
+
+    `words`: the length of a prompt of several blocks.
+    """
 
     name: str
     group: str
@@ -43,6 +48,11 @@ class RankTarget:
     model: str
     key: str
     external: bool
+    words: int
+
+    def external_cache_hit(self, finding: Finding) -> bool:
+        """Whether it was hit, as far as there is one and the rank answers."""
+        return not self.external or not finding.good or finding.external_hits not in (0, NOT_CONFIGURED)
 
 
 @dataclass(frozen=True)
@@ -115,52 +125,71 @@ async def _serves(http: aiohttp.ClientSession, t: RankTarget) -> Finding:
 async def _twice(
     http: aiohttp.ClientSession, members: list[RankTarget], findings: dict[str, Finding]
 ) -> list[Finding]:
-    first, second = members[0], members[1] if len(members) > 1 else members[0]
-    chosen = dict.fromkeys((first, second))
+    """Every member gets a prompt of several blocks that another has had before; one alone gets its own again."""
+    first, others = members[0], members[1:]
+    found = {t: findings[t.name] for t in members}
+    before = {t: await _counters(http, t) for t in members}
+    for pause in _PAUSES_S:
+        prompts = {t: await _ask_new(http, t, found) for t in (first, *others[:1])}
+        await asyncio.sleep(pause)
+        handed = {t: prompts[first] for t in others} | {first: prompts[others[0] if others else first]}
+        await asyncio.gather(*(_ask(http, t, prompt, found) for t, prompt in handed.items() if prompt))
+        for t in members:
+            gained = {k: v - before[t].get(k, 0) for k, v in (await _counters(http, t)).items()}
+            found[t] = _counted(t, found[t], gained)
+        if not others or all(t.external_cache_hit(found[t]) for t in members):
+            break
+    return list(found.values())
+
+
+def _counted(t: RankTarget, f: Finding, gained: dict[str, int]) -> Finding:
+    completion = f.completion
+    if completion == UNFINISHED:
+        what = "requests with external hits do" if gained.get("external_hits") else "a prompt of several blocks does"
+        completion = f"{what} not finish, short ones do"
+    return replace(
+        f,
+        completion=completion,
+        local_hits=gained.get("local_hits", 0),
+        external_hits=gained.get("external_hits", 0) if t.external else NOT_CONFIGURED,
+        external_queries=gained.get("external_queries", 0) if t.external else NOT_CONFIGURED,
+    )
+
+
+async def _ask_new(http: aiohttp.ClientSession, t: RankTarget, found: dict[RankTarget, Finding]) -> str:
+    """The prompt that was answered, empty for none; a model too small for it gets a shorter one."""
+    words = t.words
+    while True:
+        prompt = long_prompt(words)
+        status = await _ask(http, t, prompt, found)
+        if status != 400 or words == shorter(words):
+            return prompt if status == 200 else ""
+        words = shorter(words)
+
+
+async def _ask(http: aiohttp.ClientSession, t: RankTarget, prompt: str, found: dict[RankTarget, Finding]) -> int:
+    """The HTTP status, 0 for none. A rank that has failed once is not asked again."""
+    if not found[t].good:
+        return 0
     try:
-        before = {t: await _counters(http, t) for t in chosen}
-        for pause in _PAUSES_S:
-            await _ask(http, (first, second), pause)
-            after = {t: await _counters(http, t) for t in chosen}
-            gained = {t: {k: after[t][k] - before[t][k] for k in _COUNTERS} for t in chosen}
-            if first is second or not second.external or gained[second]["external_hits"] > 0:
-                break
-    except (aiohttp.ClientError, asyncio.TimeoutError) as e:
-        return [Finding(t.name, findings[t.name].health, f"same prompt twice: {reason(e)}") for t in chosen]
-    return [
-        Finding(
-            t.name,
-            findings[t.name].health,
-            findings[t.name].completion,
-            gained[t]["local_hits"],
-            gained[t]["external_hits"] if t.external else NOT_CONFIGURED,
-            gained[t]["external_queries"] if t.external else NOT_CONFIGURED,
-        )
-        for t in chosen
-    ]
-
-
-async def _ask(http: aiohttp.ClientSession, targets: Sequence[RankTarget], pause: float) -> None:
-    """The same new prompt to each target in turn; a model too small for it gets a shorter one."""
-    words = _WORDS
-    prompt = _prompt(words)
-    for i, t in enumerate(targets):
-        status, _ = await complete(http, t.url, t.model, prompt, 2, t.key)
-        while i == 0 and status == 400 and words > _SHORTEST:
-            words //= 2
-            prompt = _prompt(words)
-            status, _ = await complete(http, t.url, t.model, prompt, 2, t.key)
-        if i < len(targets) - 1:
-            await asyncio.sleep(pause)
-
-
-def _prompt(words: int) -> str:
-    return " ".join(secrets.token_hex(1) for _ in range(words))
+        status, _ = await within(complete(http, t.url, t.model, prompt, 2, t.key), LONG_S)
+    except asyncio.TimeoutError:
+        found[t] = replace(found[t], completion=UNFINISHED)
+        return 0
+    except aiohttp.ClientError as e:
+        found[t] = replace(found[t], completion=f"a prompt of several blocks: {reason(e)}")
+        return 0
+    if status >= 500:
+        found[t] = replace(found[t], completion=f"a prompt of several blocks: HTTP {status}")
+    return status
 
 
 async def _counters(http: aiohttp.ClientSession, t: RankTarget) -> dict[str, int]:
-    """The rank's cache counters in tokens, 0 for one that it does not have."""
-    async with http.get(f"{t.url}/metrics", ssl=UNVERIFIED) as response:
-        text = await response.text()
+    """The rank's cache counters in tokens, 0 for one that it does not have; nothing where they cannot be read."""
+    try:
+        async with http.get(f"{t.url}/metrics", ssl=UNVERIFIED) as response:
+            text = await response.text()
+    except (aiohttp.ClientError, asyncio.TimeoutError):
+        return {}
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
     return {k: int(sum(s.value for s in samples if s.name == name)) for k, name in _COUNTERS.items()}

@@ -16,6 +16,7 @@ from yrnode.checks.liveness import LivenessCheck
 from yrnode.checks.process import ProcessCheck
 from yrnode.checks.process_set import ProcessSetCheck
 from yrnode.checks.progress import ProgressCheck
+from yrnode.checks.retrieval import RetrievalCheck
 from yrnode.checks.ring import RingCheck, WorkerKeyCheck
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, Verdict, unknown
@@ -26,6 +27,7 @@ KINDS: dict[str, Callable[[CheckSpec, Tools], Check]] = {
     "http": HttpCheck,
     "completion": CompletionCheck,
     "canary": CanaryCheck,
+    "retrieval": RetrievalCheck,
     "engine": EngineCheck,
     "progress": ProgressCheck,
     "etcd-read": EtcdReadCheck,

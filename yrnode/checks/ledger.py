@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 
 from yrnode.process.table import Proc
 
+SEVERAL = 2
+"""Requests. One that does not end may be a fault of its own."""
+SHADOW = 2
+"""Readings after a canary in which only tokens are movement: its end moves gauges too, a moment later."""
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -25,9 +30,9 @@ class Ledger:
     """Times are seconds of the daemon's own clock (`Pulse.clock`).
 
     `engines`: the rank's engine processes once they are known. `stopped`: one of them is in state T. `in_flight`:
-    requests that the server counted last. `missed`: canaries in a row that were out of time. `asking`: one is in
-    flight. `moves`: how often movement was seen. `longest_s`: the longest stand that ended by itself, over all
-    instances.
+    requests that the server counted last. `missed`: canaries in a row that were out of time. `asking`: how many of
+    ours are in flight. `lost`: prompts from the external cache in a row that never came, while short ones did.
+    `moves`: how often movement was seen. `longest_s`: the longest stand that ended by itself, over all instances.
     """
 
     instance: str = ""
@@ -35,18 +40,23 @@ class Ledger:
     stopped: bool = False
     in_flight: int = 0
     missed: int = 0
-    asking: bool = False
+    asking: int = 0
+    lost: int = 0
     moves: int = 0
     longest_s: float = 0.0
     quiet_s: float = 10.0
     _marks: Marks | None = None
     _moved_at: float | None = None
     _others_moved_at: float | None = None
-    _asked: bool = False
+    _several_since: float | None = None
+    _asked: int = 0
     _answered: bool = False
 
-    def read(self, in_flight: int, marks: Marks | None, now: float) -> None:
-        """One reading: requests in flight, and the engine's series."""
+    def read(self, in_flight: int, marks: Marks | None, now: float, unfinished: int = 0) -> None:
+        """One reading: requests in flight, the engine's series, and the requests that the engine has not finished.
+
+        The first two differ: a client that does not read its answer is in flight, and no engine's fault.
+        """
         self.in_flight = in_flight
         if self._moved_at is None or (in_flight == 0 and not self.missed):
             # nothing is asked of it: there is nothing to move
@@ -59,7 +69,10 @@ class Ledger:
                 if not self._answered:
                     self._others_moved_at = now
             self._marks = marks
-        self._asked = self.asking
+        if not self.asking:
+            several = min(in_flight, unfinished) >= SEVERAL
+            self._several_since = (now if self._several_since is None else self._several_since) if several else None
+        self._asked = SHADOW if self.asking else max(0, self._asked - 1)
         self._answered = False
 
     def _changed(self, before: Marks, after: Marks) -> bool:
@@ -68,7 +81,12 @@ class Ledger:
 
     def ask(self) -> None:
         """A canary is sent."""
-        self.asking = self._asked = True
+        self.asking += 1
+        self._asked = SHADOW
+
+    def asked(self) -> None:
+        """It has ended, one way or another."""
+        self.asking -= 1
 
     def answer(self, now: float) -> None:
         """It brought its token."""
@@ -97,6 +115,10 @@ class Ledger:
         """The same, but for what canaries moved: for how long the requests of others stand."""
         return 0.0 if self._others_moved_at is None else now - self._others_moved_at
 
+    def several_s(self, now: float) -> float:
+        """For how long there has been no moment without several requests of others that are not finished."""
+        return 0.0 if self._several_since is None else now - self._several_since
+
 
 class Ledgers:
     """All ledgers of this daemon, and each group's turn: one idle rank of a group is asked at a time."""
@@ -104,6 +126,7 @@ class Ledgers:
     def __init__(self) -> None:
         self._ledgers: dict[str, Ledger] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._prompts: dict[str, dict[str, str]] = {}
 
     def of(self, component: str, instance: str) -> Ledger:
         """The ledger of this instance; a new instance begins a new one and keeps only what was learnt."""
@@ -115,3 +138,7 @@ class Ledgers:
 
     def turn(self, group: str) -> asyncio.Lock:
         return self._turns.setdefault(group, asyncio.Lock())
+
+    def prompts(self, group: str) -> dict[str, str]:
+        """By component, the newest prompt that it should have put into the external cache, the latest at the end."""
+        return self._prompts.setdefault(group, {})

@@ -28,7 +28,8 @@ class ProgressCheck(Stateless):
 
     Fails when nothing has moved for five periods. facts: `still_s`, for how long nothing has moved, and `limit_s`,
     from which on that is a hang although the processes work: `stall_timeout_s`, or twice the longest stand that has
-    ever ended by itself.
+    ever ended by itself. While requests are stuck, or prompts from the external cache lost: `several_s`, for how long
+    there have always been several that are not finished, and `stuck_s`, for how long nothing but canaries has moved.
     """
 
     def __init__(self, spec: CheckSpec, tools: Tools) -> None:
@@ -40,14 +41,14 @@ class ProgressCheck(Stateless):
         ledger.quiet_s = self._quiet_s
         try:
             in_flight = await self._load() if self.param("load") else None
-            marks = None
+            marks, unfinished = None, 0
             if in_flight or in_flight is None or ledger.missed:
-                marks, gauged = await self._series()
-                in_flight = gauged if in_flight is None else in_flight
+                marks, unfinished = await self._series()
+                in_flight = unfinished if in_flight is None else in_flight
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, KeyError, TypeError) as e:
             return unknown(f"progress cannot be read: {reason(e)}")
         now = self.clock()
-        ledger.read(in_flight, marks, now)
+        ledger.read(in_flight, marks, now, unfinished)
         if in_flight == 0 and not ledger.missed:
             return ok("idle")
         still_s, stuck_s = ledger.still_s(now), ledger.stuck_s(now)
@@ -62,7 +63,12 @@ class ProgressCheck(Stateless):
             )
         if stuck_s >= self._quiet_s:
             stuck = f"{many} without movement for {stuck_s:.0f} s, though a canary is answered"
-            return fail(f"{stuck}: requests are stuck, not the rank")
+            several_s = ledger.several_s(now)
+            return fail(
+                f"{stuck}: requests are stuck, not the rank", stuck_s=stuck_s, several_s=several_s, limit_s=limit_s
+            )
+        if ledger.lost:
+            return ok(f"{many}, some of them move", several_s=ledger.several_s(now), limit_s=limit_s)
         return ok(f"{many}, moving")
 
     async def _load(self) -> int | None:

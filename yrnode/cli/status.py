@@ -56,6 +56,7 @@ def text(status: dict[str, Any]) -> list[str]:
         f"   store {'answers' if store['available'] else 'UNAVAILABLE'} for {ago(store['since'], now)}"
     ]
     lines += [cut("  " + plain(reason)) for reason in status["reasons"]]
+    lines += _refusal(store.get("refuses_writes"), now)
     lines += ["", *_components(status["components"], now)]
     if status["groups"]:
         lines += ["", *_groups(status["groups"])]
@@ -63,6 +64,15 @@ def text(status: dict[str, Any]) -> list[str]:
     if failing:
         lines += ["", *table(("check", "verdict", "age", "evidence"), failing)]
     return lines
+
+
+def _refusal(refusal: dict[str, Any] | None, now: str) -> list[str]:
+    """Whole lines, for they are to be copied."""
+    if refusal is None:
+        return []
+    words = f"  store REFUSES WRITES for {ago(refusal['since'], now)}: {plain(refusal['evidence'])}"
+    frozen = "until it takes them no worker is started or restarted"
+    return [f"{words}; {frozen}", *(f"    {plain(line)}" for line in refusal["cure"])]
 
 
 def _components(components: dict[str, Any], now: str) -> list[str]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from yrnode.checks.canary import FIRST_S
+from yrnode.checks import canary, retrieval
 from yrnode.config.cluster import Check, Cluster
 from yrnode.model.errors import UsageError
 from yrnode.model.spec import CheckSpec
 
 LOOK_S = 1.0
 MARGIN_S = 5.0
-"""The canary keeps its own time, and must come to its end."""
+"""A check that asks for completions keeps its own time, and must come to its end."""
 NAMES: dict[str, tuple[str, ...]] = {
     "etcd": ("process", "read", "write", "alarms"),
     "worker": ("process", "liveness", "key", "ring", "kv"),
-    "rank": ("process", "processes", "health", "engine", "progress", "canary"),
+    "rank": ("process", "processes", "health", "engine", "progress", "canary", "cache"),
     "router": ("process", "health", "completion"),
     "node": (),
 }
@@ -60,12 +60,17 @@ def _tuned(spec: CheckSpec, own: Check | None) -> CheckSpec:
 
 def _paced(spec: CheckSpec) -> CheckSpec:
     """A canary's period is that of an idle rank: whether one is due for another reason is looked at more often."""
-    if spec.kind != "canary":
+    if spec.kind == "canary":
+        longest_s = max(spec.timeout_s, canary.FIRST_S)
+    elif spec.kind == "retrieval":
+        # two prompts, and after each a short one
+        longest_s = max(spec.timeout_s, retrieval.FIRST_S) + 3 * spec.timeout_s
+    else:
         return spec
     asked = {"idle_s": spec.period_s, "answer_s": spec.timeout_s}
     return replace(
         spec,
         period_s=min(LOOK_S, spec.period_s / 10),
-        timeout_s=max(spec.timeout_s, FIRST_S) + MARGIN_S,
+        timeout_s=longest_s + MARGIN_S,
         params={**spec.params, **asked},
     )

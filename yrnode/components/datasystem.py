@@ -14,6 +14,7 @@ from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.layout import etcd_endpoints, worker_address
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.memory import MemoryNeed
 from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
@@ -98,12 +99,14 @@ def spec(host: Host) -> ComponentSpec:
         directory,
         host.log(NAME),
         lives_with=GROUP,
+        takes_groups=ds.on_worker_restart == "group",
         launcher=True,
         start_timeout_s=ds.start_timeout + 10.0,
         stop_grace_s=20.0,
         checks=tuned(cluster, "worker", checks),
         ports=(PortNeed(host.address, ds.port, "datasystem.port"),),
         stale=(directory / "datasystem/probe", directory / "datasystem/uds", liveness),
+        memory=MemoryNeed(ds.shared_memory, ds.huge_pages),
         url=address,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from yrnode.components import environment
 from yrnode.components.checks import tuned
@@ -17,6 +18,30 @@ from yrnode.store.keys import ClusterKeys
 NAME = "etcd"
 QUOTA_BYTES = 8 * 1024**3
 _CONFIGURATION = ("conflicting environment variable", "flag provided but not defined", "error verifying flags")
+_DAMAGED = (
+    # the database is gone, or older than the log's snapshot
+    "failed to recover v3 backend from snapshot",
+    "failed to find database snapshot file",
+    "failed to load snapshot",
+    "Was the raft log corrupted, truncated, or lost?",
+    # bbolt
+    "failed to open database",
+    "invalid database",
+    "freelist",
+    "freepages",
+    "already freed",
+    "invalid type: unknown",
+    # a page that cannot be read, under the database's memory map
+    "fatal error: fault",
+    # the write-ahead log
+    "crc mismatch",
+    "proto: ",
+    "wal: ",
+    "failed to read WAL",
+    "unexpected EOF",
+)
+# said of files that are whole
+_REFUSED = ("permission denied", "read-only file system", "no space left on device", "too many open files")
 
 
 def spec(host: Host) -> ComponentSpec:
@@ -79,24 +104,39 @@ def spec(host: Host) -> ComponentSpec:
     )
 
 
-def read_death(how: Exit, ready: bool, lines: list[str]) -> Cause:
+def read_death(how: Exit, ready: bool, lines: list[str], data_dir: Path | None = None) -> Cause:
     """The cause of an exit that nobody asked for. `lines`: the end of this instance's own output."""
-    for line in reversed(lines):
-        level, text = _entry(line)
-        if level in ("fatal", "panic", "error"):
-            known = any(words in text for words in _CONFIGURATION)
-            reason = Reason.CONFIGURATION if known else Reason.EXITED if ready else Reason.START_FAILED
-            return Cause(reason, f"exited: {how}", text, NAME)
-    return Cause(Reason.EXITED if ready else Reason.START_FAILED, f"exited: {how}", "", NAME)
+    text = _last_words(lines)
+    if any(words in text for words in _CONFIGURATION):
+        return Cause(Reason.CONFIGURATION, f"exited: {how}", text, NAME)
+    if any(words in text for words in _DAMAGED) and not any(words in text for words in _REFUSED):
+        return Cause(Reason.DAMAGED, "data directory damaged: disk or power", f"{text}; {_cure(data_dir)}", NAME)
+    return Cause(Reason.EXITED if ready else Reason.START_FAILED, f"exited: {how}", text, NAME)
+
+
+def _cure(data_dir: Path | None) -> str:
+    """What an operator may do, and what it costs. yrnode leaves the directory as it is."""
+    empty = "it then starts empty: the workers restart and lose what they hold, engines stay"
+    return f"restore a good copy of {data_dir}, or move it away, and run: yrnode restart etcd ({empty})"
+
+
+def _last_words(lines: list[str]) -> str:
+    """Why it ended: its log's last fatal entry, else what Go prints first of a panic, else its last error."""
+    entries = [_entry(line) for line in lines]
+    for level, text in reversed(entries):
+        if level in ("fatal", "panic"):
+            return text
+    plain = next((text for level, text in entries if level == "plain"), "")
+    return plain or next((text for level, text in reversed(entries) if level == "error"), "")
 
 
 def _entry(line: str) -> tuple[str, str]:
-    """(level, words) of one line of etcd's log, which is JSON except for what its flag parser prints."""
+    """(level, words) of one line of etcd's log, which is JSON except for what its flag parser and Go itself print."""
     try:
         entry = json.loads(line)
     except ValueError:
         plain = line.startswith(("panic: ", "fatal error: ")) or any(words in line for words in _CONFIGURATION)
-        return ("fatal", line.strip()[:300]) if plain else ("", "")
+        return ("plain", line.strip()[:300]) if plain else ("", "")
     if not isinstance(entry, dict):
         return "", ""
     text = str(entry.get("msg", ""))

@@ -58,7 +58,7 @@ def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str]) ->
     """Why an instance ended that nobody had asked to end. `lines`: the end of its own output."""
     match spec.kind:
         case "etcd":
-            return etcd.read_death(how, ready, lines)
+            return etcd.read_death(how, ready, lines, spec.data_dir)
         case "worker":
             return datasystem.read_death(how, ready, lines, spec.dir / "datasystem/logs")
         case "rank":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from yrnode.checks.completion import WORDS
 from yrnode.components import environment
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
@@ -152,7 +153,37 @@ def _checks(
         CheckSpec(
             "canary", "canary", 30.0, 10.0, failures=2, gate=True, witness=True, after=("health",), params=asks
         ),
+        *_cache_checks(args, asks),
     )
+
+
+def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[CheckSpec, ...]:
+    """A rank with an external cache is also asked for what that holds: a short prompt retrieves nothing."""
+    if "kv-transfer-config" not in args:
+        return ()
+    params = {**asks, "words": long_words(args)}
+    return (
+        CheckSpec(
+            "cache",
+            "retrieval",
+            30.0,
+            10.0,
+            failures=2,
+            gate=True,
+            witness=True,
+            after=("canary",),
+            gate_period_s=0.1,
+            params=params,
+        ),
+    )
+
+
+def long_words(args: Mapping[str, Any]) -> int:
+    """How many words, of a token or more, fill several blocks."""
+    try:
+        return max(WORDS, 3 * int(str(args.get("block-size", 0))))
+    except ValueError:
+        return WORDS
 
 
 def target(spec: ComponentSpec) -> RankTarget:
@@ -160,8 +191,9 @@ def target(spec: ComponentSpec) -> RankTarget:
     from yrnode.checks.functional import RankTarget
 
     canary = next(c.params for c in spec.checks if c.name == "canary")
+    words = next((c.params["words"] for c in spec.checks if c.name == "cache"), WORDS)
     external = "--kv-transfer-config" in spec.argv
-    return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external)
+    return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external, words)
 
 
 def asked(host: Host, group: Group) -> tuple[str, str]:
@@ -206,7 +238,7 @@ def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
 def _root_cause(lines: list[str], died: bool) -> str:
     """argparse's line, else the first ERROR line that names a process, else the last line that says anything.
 
-    One that `died` of a signal had no last word: its last line would mislead.
+    One that `died` of a signal had no last word: its last line would mislead. A warning may speak of errors too.
     """
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     for line in told:
@@ -215,6 +247,6 @@ def _root_cause(lines: list[str], died: bool) -> str:
     for line in told:
         if "ERROR" in line and "pid=" in line:
             return line[:300]
-    errors = [x for x in told if "Error" in x]
+    errors = [x for x in told if "Error" in x and "WARNING" not in x]
     last = [] if died else told
     return (errors or last or [""])[-1][:300]

@@ -19,7 +19,10 @@ class Reason(str, Enum):
     START_TIMEOUT = "start-timeout"  # not proven within its start deadline
     START_FAILED = "start-failed"  # ended, or could not be launched, before it was proven
     CONFIGURATION = "configuration"  # what the user wrote cannot work: never retried
+    DAMAGED = "damaged"  # what it keeps on disk cannot be read
     STORE = "store"  # the store's data is another than it was
+    MEMORY = "memory"  # there is none for a start beside what is still mapped
+    WORKER = "worker"  # the datasystem worker has restarted, and takes the ranks with it
     RESIDUE = "residue"  # something left over is in the way
     PROVEN = "proven"  # the gates have passed
     RECOVERED = "recovered"  # failing checks pass again
@@ -34,6 +37,7 @@ FAULTS = frozenset(
         Reason.START_TIMEOUT,
         Reason.START_FAILED,
         Reason.CONFIGURATION,
+        Reason.DAMAGED,
         Reason.STORE,
     }
 )

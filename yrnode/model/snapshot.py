@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from yrnode.model.board import Board, Intent
 from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, GroupRecord
+from yrnode.model.memory import Memory
+from yrnode.model.refusal import Refusal
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
@@ -30,6 +32,7 @@ class ComponentView:
     done; `blocked` says what it found in the way. `gone`: nothing of the instance is left. `leaving`: why the current
     stop was asked for. `life`: the record's n of the group that it lives with, at its start. `restart`: an operator's
     request that is not carried out yet. `drilled`: the next fault was injected on purpose and does not count.
+    `began`: when the instance was launched, in clock ticks since boot. `memory`: what was last seen before a start.
     """
 
     spec: ComponentSpec
@@ -43,10 +46,12 @@ class ComponentView:
     generation: int = 0
     life: int = 0
     pid: int | None = None
+    began: int = 0
     deadline: float | None = None
     death: Cause | None = None
     cleaned: bool = False
     blocked: Cause | None = None
+    memory: Memory | None = None
     gone: bool = False
     leaving: Cause | None = None
     ready_at: float | None = None
@@ -133,3 +138,5 @@ class Snapshot:
     absent: Mapping[str, Absence] = field(default_factory=dict)
     node: Mapping[str, Tally] = field(default_factory=dict)
     """What is checked of the node itself, by check."""
+    store_refusal: Refusal | None = None
+    """That the store takes no writes, though it answers."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from yrnode.model.memory import MemoryNeed
 from yrnode.model.state import Plane
 
 RPC_PORT = "<rpc_port>"
@@ -56,7 +57,8 @@ class ComponentSpec:
     `files` are written before the start, path to text. `dirs` are made, `stale` files and folders are what an
     ended instance leaves: they are removed before a start and after a stop. `url`: where it serves.
     `lives_with`: a group that it stops and starts with, though it restarts alone too (the cache group).
-    `data_dir`: data that outlives instances (etcd).
+    `takes_groups`: a restart of it restarts this node's serving groups too. `data_dir`: data that outlives instances
+    (etcd). `memory`: what must be free before the start.
     """
 
     name: str
@@ -69,6 +71,7 @@ class ComponentSpec:
     group: str | None = None
     rank: int | None = None
     lives_with: str | None = None
+    takes_groups: bool = False
     unset: tuple[str, ...] = ()
     launcher: bool = False
     start_timeout_s: float = 60.0
@@ -79,6 +82,7 @@ class ComponentSpec:
     stale: tuple[Path, ...] = ()
     files: Mapping[Path, str] = field(default_factory=dict)
     data_dir: Path | None = None
+    memory: MemoryNeed | None = None
     url: str = ""
 
     @property

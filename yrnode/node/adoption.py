@@ -59,6 +59,7 @@ def take_over(world: World, name: str, instance: Instance, now: float) -> None:
         generation=kept.generation,
         life=kept.life,
         pid=instance.pid,
+        began=kept.began,
         deadline=None if ready else now + view.spec.start_timeout_s,
         ready_at=kept.ready_at,
         checks=checks,

@@ -34,12 +34,19 @@ def radius(world: World, verb: str, target: str) -> Radius:
         touched = [c for c in touched if c.state in WITH_PROCESS or _wanted(world, c)]
     elif verb == "start":
         touched = [c for c in touched if not _wanted(world, c) or c.state in (State.FAILED, State.HELD)]
+    if verb != "stop" and any(c.spec.takes_groups for c in touched):
+        touched += [c for c in world.components.values() if _runs_above(world, c) and c not in touched]
     order = sorted(touched, key=lambda c: c.plane.order, reverse=verb != "start")
     return Radius(tuple(groups), tuple(singles), tuple(c.name for c in order))
 
 
 def _wanted(world: World, c: ComponentView) -> bool:
     return c.wanted if c.spec.group is None else world.groups[c.spec.group].wanted
+
+
+def _runs_above(world: World, c: ComponentView) -> bool:
+    """A rank that restarts with its worker, where the file says so."""
+    return c.spec.group is not None and c.state in WITH_PROCESS and _wanted(world, c)
 
 
 def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]]:

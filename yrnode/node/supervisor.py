@@ -31,6 +31,7 @@ from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
 from yrnode.node.storewatch import StoreWatch
+from yrnode.node.storewrites import StoreWrites
 from yrnode.node.unit import Unit
 from yrnode.node.upkeep import Upkeep
 from yrnode.policy import readiness
@@ -159,6 +160,7 @@ class Supervisor:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
+            writes = StoreWrites(store, etcd_endpoints(self._cluster), self._world, self.events, self._wake.set)
             tools = Tools(http, store, watch.steady_s)
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
@@ -184,6 +186,7 @@ class Supervisor:
                 if shared is not None:
                     await shared.close()
                 await watch.close()
+                await writes.close()
                 for unit in self._units.values():
                     await unit.close()
                 await store.close()

@@ -19,12 +19,13 @@ from yrnode.model.verdict import Result
 from yrnode.node import adoption
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
+from yrnode.policy.memory import shortage
 from yrnode.process.adopt import adopt
 from yrnode.process.exit import Exit
 from yrnode.process.instance import Instance
 from yrnode.process.launch import LaunchError, Owner, launch
 from yrnode.process.tail import instance_lines
-from yrnode.residue import clear, datadir, files, shm
+from yrnode.residue import clear, datadir, files, memory, shm
 
 log = logging.getLogger("yrnode.node")
 
@@ -81,6 +82,7 @@ class Unit:
         try:
             await self._wait_for_room()
             blocked = await clear.clear(spec, self._owner, self._world.components) or self._claim_data_dir()
+            blocked = blocked or await self._wait_for_memory()
         except Exception as e:
             log.exception("%s: clean-up failed", self.name)
             blocked = Cause(Reason.RESIDUE, f"clean-up failed: {e!r}", "", self.name)
@@ -95,13 +97,33 @@ class Unit:
             self._wake()
             await asyncio.sleep(AGAIN_S)
 
+    async def _wait_for_memory(self) -> Cause | None:
+        """Until there is room beside what clients of a dead instance still map. A cause when there never will be."""
+        need, before = self.view.spec.memory, -1
+        while need is not None and self.view.state is State.CLEANING:
+            seen = await asyncio.to_thread(memory.free, need.huge)
+            if seen is None:
+                return None
+            # a large process takes its time to give back what it had: who holds on to what is asked only then
+            if seen.free < need.size and seen.free <= before + need.size // 100 and before >= 0:
+                seen = replace(seen, held=await asyncio.to_thread(memory.held, need, self._owner))
+            before = seen.free
+            why = shortage(self._world.update(self.name, memory=seen))
+            if why is None or why.reason is Reason.CONFIGURATION:
+                return why
+            self._world.update(self.name, cause=why)
+            self._wake()
+            await asyncio.sleep(AGAIN_S)
+        return None
+
     def _claim_data_dir(self) -> Cause | None:
         spec = self.view.spec
         directory = spec.data_dir
         if directory is None:
             return None
         cluster, node = self._owner.name.split("/", 1)
-        why = datadir.why_foreign(directory, cluster, node) or datadir.why_locked(directory)
+        why = datadir.why_foreign(directory, cluster, node) or datadir.why_unwritable(directory)
+        why = why or datadir.why_locked(directory)
         if not why:
             try:
                 datadir.claim(directory, cluster, node)
@@ -114,10 +136,12 @@ class Unit:
         try:
             instance = launch(view.spec, view.generation, self._owner, self._ended, values, view.life)
         except LaunchError as e:
-            self._world.update(self.name, death=Cause(Reason.START_FAILED, str(e), "", self.name))
+            # between the look at the disks and now they may have become full
+            reason = Reason.RESIDUE if e.no_room else Reason.START_FAILED
+            self._world.update(self.name, death=Cause(reason, str(e), "", self.name))
             self._wake()
             return
-        self._world.update(self.name, instance=instance.id, pid=instance.pid)
+        self._world.update(self.name, instance=instance.id, pid=instance.pid, began=instance.record.began)
         self._hold(instance)
 
     def _hold(self, instance: Instance) -> None:

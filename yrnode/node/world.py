@@ -9,6 +9,7 @@ from yrnode.model.action import Action
 from yrnode.model.board import Board, BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
+from yrnode.model.refusal import Refusal
 from yrnode.model.snapshot import Absence, ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State, after
@@ -28,6 +29,7 @@ class World:
     store_available: bool = False
     store_since: float = 0.0
     store_id: str = ""
+    store_refusal: Refusal | None = None
     closing: bool = False
     me: str = ""
     peers: tuple[str, ...] = ()
@@ -50,14 +52,15 @@ class World:
             self.store_since,
             self.store_id,
             self.closing,
-            self.me,
-            self.board,
-            self.fresh,
-            self.settled,
-            self.intents,
-            self.saying,
-            self.absent,
-            dict(self.node),
+            me=self.me,
+            board=self.board,
+            fresh=self.fresh,
+            settled=self.settled,
+            intents=self.intents,
+            saying=self.saying,
+            absent=self.absent,
+            node=dict(self.node),
+            store_refusal=self.store_refusal,
         )
 
     def update(self, name: str, **facts: object) -> ComponentView:
@@ -131,6 +134,7 @@ class World:
                 facts |= {
                     "cleaned": False,
                     "blocked": None,
+                    "memory": None,
                     "leaving": None,
                     "death": None,
                     "gone": False,

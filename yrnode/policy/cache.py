@@ -8,7 +8,7 @@ Invariants:
 - what the datasystem keeps in the store is deleted in the very transaction that says go, which sees no key of a worker
   that is not proven gone;
 - a worker starts alone only on a fresh read of stage go in the store that the go was for;
-- an unavailable store, or one whose identity is not known yet, is no evidence.
+- an unavailable store, one that refuses writes, or one whose identity is not known yet, is no evidence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RING = "ring"
 
 def evidence(g: GroupView, s: Snapshot) -> Cause | None:
     """Why the group must restart as a whole, if it must."""
-    if not s.store_available or not s.store_id:
+    if not s.store_available or not s.store_id or s.store_refusal is not None:
         return None
     if g.record.store and g.record.store != s.store_id:
         seen = f"store {s.store_id} instead of {g.record.store}"

@@ -10,6 +10,9 @@ from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
 from yrnode.policy import cache, restart
 from yrnode.policy.hang import hang
 
+PAUSE_S = 1.0
+"""Before the next start where the last could not be made for a reason that is no fault of the component."""
+
 
 def decide(c: ComponentView, s: Snapshot) -> Action | None:
     if c.state in RUNNING:
@@ -41,6 +44,9 @@ def missing(c: ComponentView, s: Snapshot) -> list[str]:
     ]
     if c.plane is not Plane.STORE and not s.store_available:
         lacking.append("store (unavailable)")
+    elif c.plane is Plane.CACHE and s.store_refusal is not None:
+        # a worker registers itself there, with a lease that would be refused
+        lacking.append("store (refuses writes)")
     return lacking
 
 
@@ -83,11 +89,12 @@ def _first_gap(c: ComponentView) -> str:
 
 
 def _may_restart(c: ComponentView, s: Snapshot) -> bool:
-    # A worker cannot start without etcd: while etcd is away, a sick worker is better than none.
+    # A worker cannot start without etcd: while that is away or takes no writes, a sick worker is better than none.
     if c.plane is not Plane.CACHE:
         return True
     stores = [o for o in s.components.values() if o.plane is Plane.STORE]
-    return s.store_available and all(o.state is State.READY for o in stores)
+    writable = s.store_available and s.store_refusal is None
+    return writable and all(o.state is State.READY for o in stores)
 
 
 def _unwanted(c: ComponentView, s: Snapshot) -> Cause:
@@ -217,6 +224,8 @@ def _stopping(c: ComponentView, s: Snapshot) -> Action | None:
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
         return Action(Move.REST, c.name, gone)
+    if c.leaving is not None and c.leaving.reason is Reason.RESIDUE:
+        return Action(Move.WAIT, c.name, c.leaving, PAUSE_S)
     if c.leaving is None or not c.leaving.fault:
         return Action(Move.REST, c.name, gone)
     if c.drilled:

@@ -18,7 +18,7 @@ from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Phase, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
-from yrnode.policy import cache, component, evidence, gather, phase, restart
+from yrnode.policy import cache, component, evidence, gather, phase, restart, worker
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,9 @@ def _judge_life(g: GroupView, s: Snapshot) -> Action | None:
     found = cache.evidence(g, s) if g.kind is GroupKind.CACHE else evidence.of(g, s)
     if found is not None:
         return _fault(g, found, s)
+    taken = worker.evidence(g, s) if g.kind is GroupKind.SERVING else None
+    if taken is not None:
+        return _bump(g, taken, g.record.fails, 0.0)
     if g.record.fails and g.ready_since is not None and s.now - g.ready_since >= Budget().forgive_after_s:
         cause = Cause(Reason.RECOVERED, f"ready for {Budget().forgive_after_s:g} s: the row of faults is over")
         return Action(GroupMove.FORGIVE, g.name, cause, record=replace(g.record, fails=0))
@@ -89,8 +92,11 @@ def _judge_life(g: GroupView, s: Snapshot) -> Action | None:
 
 
 def _fault(g: GroupView, cause: Cause, s: Snapshot) -> Action:
-    if not cause.fault or any(s.components[m].drilled for m in g.members):
+    if any(s.components[m].drilled for m in g.members):
         return _bump(g, cause, g.record.fails, 0.0)
+    if not cause.fault:
+        # no member's doing, such as a full disk
+        return _bump(g, cause, g.record.fails, component.PAUSE_S)
     fails = g.record.fails + 1
     if cause.reason is Reason.CONFIGURATION:
         return _fail(g, cause, fails)

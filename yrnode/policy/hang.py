@@ -36,7 +36,8 @@ def hang(c: ComponentView, s: Snapshot) -> Cause | None:
         if _acts(c, first, second) and _stands(c, first) and _fails(c, second):
             text = f"hangs: checks {first} and {second} fail together"
             return Cause(Reason.HANG, text, f"{_said(c, first)}; {_said(c, second)}", c.name)
-    return _engine(c, s) if _acts(c, "engine", "progress", "canary") else None
+    found = _engine(c, s) if _acts(c, "engine", "progress", "canary") else None
+    return _link(c, s) if found is None and _acts(c, "progress", "canary", "cache") else found
 
 
 def _engine(c: ComponentView, s: Snapshot) -> Cause | None:
@@ -55,6 +56,28 @@ def _engine(c: ComponentView, s: Snapshot) -> Cause | None:
     if still_s >= _fact(c, "progress", "limit_s"):
         return _cause(c, s, f"no progress for {still_s:.0f} s", "progress", "canary", "engine")
     return None
+
+
+def _link(c: ComponentView, s: Snapshot) -> Cause | None:
+    """Several requests of a rank with an external cache do not finish, while short ones do.
+
+    The second witness: prompts that the cache holds are lost too, or nothing else has moved for as long.
+    """
+    several_s, limit_s = _fact(c, "progress", "several_s"), _fact(c, "progress", "limit_s")
+    if not several_s or several_s < limit_s or c.checks["canary"].result.verdict is not Verdict.OK:
+        return None
+    lost = _fact(c, "cache", "lost") >= MISSES
+    if not (lost or _fact(c, "progress", "stuck_s") >= limit_s) or _waits_for_the_cache(c, s):
+        return None
+    what = "requests with external hits do" if lost else "several requests do"
+    text = f"{what} not finish for {several_s:.0f} s, short ones do: "
+    here = [o for o in s.components.values() if any(k.name == "cache" for k in o.spec.checks)]
+    if len(here) > 1 and all(_fact(o, "cache", "lost") for o in here):
+        text += "so do those of every rank of this node, and its worker is to blame"
+    else:
+        text += "the rank's link to the cache is dead"
+    said = [f"{name}: {_said(c, name)}" for name in ("cache", "progress", "canary")]
+    return Cause(Reason.HANG, text, "; ".join(said), c.name)
 
 
 def _cause(c: ComponentView, s: Snapshot, why: str, *checks: str) -> Cause:

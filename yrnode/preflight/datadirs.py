@@ -13,6 +13,7 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
         if spec.data_dir is None:
             continue
         why = datadir.why_foreign(spec.data_dir, host.cluster.cluster, host.node)
+        why = why or datadir.why_unwritable(spec.data_dir)
         mark = orphans.mark_of(f"{host.cluster.cluster}/{host.node}", spec.name)
         if not why and not orphans.find(mark, host.places.state_dir):
             why = datadir.why_locked(spec.data_dir)

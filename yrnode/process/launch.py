@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -20,7 +21,11 @@ from yrnode.process.record import Ident, Record, path_of
 
 
 class LaunchError(Exception):
-    """The program could not be started: one line that names it and why."""
+    """The program could not be started: one line that names it and why. `no_room`: the disk is full."""
+
+    def __init__(self, text: str, cause: OSError | None = None) -> None:
+        super().__init__(text)
+        self.no_room = cause is not None and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def launch(
         child = _spawn(spec, argv, env, tail.header(spec.name, record.instance, generation))
     except OSError as e:
         _forget(path)
-        raise LaunchError(f"cannot start {argv[0]}: {e.strerror} ({e.filename})") from e
+        raise LaunchError(f"cannot start {argv[0]}: {e.strerror} ({e.filename})", e) from e
     except ValueError as e:
         # a zero byte in a word or a variable
         _forget(path)
@@ -74,7 +79,7 @@ def launch(
         instance.keep(replace(record, launched=ident, main=None if spec.launcher else ident))
     except OSError as e:
         _undo(child)
-        raise LaunchError(f"cannot write the record of {spec.name}: {e.strerror} ({e.filename})") from e
+        raise LaunchError(f"cannot write the record of {spec.name}: {e.strerror} ({e.filename})", e) from e
     # from here on the watch reaps; Popen must not
     child.returncode = 0
     instance.watch_launched(proc)

@@ -59,6 +59,23 @@ def why_locked(data_dir: Path) -> str:
     return ""
 
 
+def why_unwritable(data_dir: Path) -> str:
+    """Empty unless etcd's files are there and may not be written: etcd's own words about that are of little help."""
+    member = data_dir / _MEMBER
+    try:
+        if not member.exists():
+            return ""
+        for path in (data_dir, member, member / "snap", member / "wal", data_dir / _DB):
+            mode = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+            if path.exists() and not os.access(path, mode, effective_ids=True):
+                if os.statvfs(path).f_flag & os.ST_RDONLY:
+                    return f"etcd data in {data_dir} is on a read-only file system: look at the disk, remount it"
+                return f"no permission to write etcd data in {path}; run as its owner or change its owner"
+    except OSError as e:
+        return f"etcd data in {data_dir} cannot be read: {e.strerror}; run as its owner or change its owner"
+    return ""
+
+
 def claim(data_dir: Path, cluster: str, node: str) -> None:
     """Write whose it is, before etcd's first start in it. Where etcd has data, it says so already."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

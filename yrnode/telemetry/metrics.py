@@ -117,6 +117,9 @@ class _FromSnapshot(Collector):
             for peer in dict.fromkeys(n for g in s.groups.values() for n in g.nodes if n != s.me):
                 peers.add_metric([self._node, peer], float(peer in s.board.nodes))
         yield peers
+        refuses = _gauge("store_refuses_writes", "1 while the store has an alarm and takes no writes.", "node")
+        refuses.add_metric([self._node], float(s.store_refusal is not None))
+        yield refuses
         build = _gauge("build_info", "Always 1; the version of yrnode is a label.", "node", "version")
         build.add_metric([self._node, self._version], 1.0)
         yield build

@@ -4,6 +4,8 @@ It generates nonsense, but its process tree, ports, metrics, exit codes, failure
 It imports nothing from the rest of yrnode. Faults on request, which vLLM has no button for:
 
 - SIGUSR2 to EngineCore: a busy loop (state R, CPU burns, no progress, /health 200); again: it ends;
+- SIGUSR2 to a Worker: its link to the external cache is dead: what it is to load never comes, its request waits for
+  it and others go on; again: what is loaded from then on comes;
 - the word `[standin:stuck]` in a prompt: that request never moves, others are answered;
 - `--standin-prefill-rate`, `--standin-token-time`, `--standin-load-time`, `--standin-import-time`: be slow;
 - `--standin-hang-on-term`: after TERM the engine goes and the leader waits for clients that get no answer, as vLLM

@@ -16,6 +16,7 @@ from yrnode.demo.engine.flags import Options
 from yrnode.demo.engine.titles import log
 
 BATCH = 512  # keys in one call; the client takes fewer than 2000
+LOST = -1  # instead of a count: a load that neither ends nor fails
 
 
 def wanted(config: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -44,6 +45,7 @@ class ExternalCache:
         request = int(settings.get("request_timeout_ms", 0))
         self._client = KVClient(host, int(port), connect_timeout_ms=connect, req_timeout_ms=request)
         self._client.init()
+        self.lost = False
         self._puts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         threading.Thread(target=self._put_all, daemon=True).start()
 
@@ -80,7 +82,9 @@ class ExternalCache:
         return len(blocks)
 
     def get(self, blocks: list[str]) -> int:
-        """How many leading blocks could be read; what follows must be computed again."""
+        """How many leading blocks could be read; what follows must be computed again. LOST: they never come."""
+        if self.lost:
+            return LOST
         for at in range(0, len(blocks), BATCH):
             keys = [self._key(b, self._tp_rank) for b in blocks[at : at + BATCH]]
             try:

@@ -142,6 +142,7 @@ class Core:
 
     def _step(self) -> None:
         """One step on all Workers and, with the group, on all ranks: idle ranks compute a dummy batch."""
+        admits = bool(self.scheduler.waiting)
         step = self.scheduler.schedule()
         tokens = sum(count for _, count in step)
         self._ask({"op": "step", "prefill": max(0, tokens - len(step)), "tokens": tokens}, "done")
@@ -153,7 +154,7 @@ class Core:
             self.scheduler.to_save = []
         if self.group:
             self.group.barrier(self.scheduler.has_work())
-        if step or outputs:
+        if step or outputs or admits:
             self._publish([[request.id, text, reason] for request, text, reason in outputs])
 
     def _publish(self, outputs: list[list[str | None]]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from yrnode.demo.engine.blocks import BlockPool, block_hashes
+from yrnode.demo.engine.cache import LOST
 from yrnode.demo.engine.flags import Options
 
 WORDS = ("the", "a", "cache", "rank", "block", "token", "node", "ring", "lease", "key", "of", "and", "to", "in")
@@ -24,6 +25,7 @@ class Request:
     ignore_eos: bool
     stuck: bool
     hashes: list[str]
+    loading: bool = False  # waits for the external cache, for ever
     computed: int = 0
     generated: int = 0
     full: int = 0  # leading hashes that it holds in the pool
@@ -93,7 +95,7 @@ class Scheduler:
         movable = [r for r in self.running if not r.stuck]
         for request in sorted(movable, key=lambda r: r.generated == 0):
             budget = self._take(request, budget, step)
-        while self.waiting and budget > 0 and len(self.running) < self.options.max_num_seqs:
+        while self.waiting and budget > 0 and self._computing() < self.options.max_num_seqs:
             request = self.waiting[0]
             need = -(-(len(request.tokens) + request.max_tokens) // self.options.block_size)
             if self.running and self._reserved() + need > self.pool.total:
@@ -101,8 +103,13 @@ class Scheduler:
             self.waiting.pop(0)
             self.running.append(request)
             self._reuse(request)
-            budget = self._take(request, budget, step)
+            if not request.loading:
+                budget = self._take(request, budget, step)
         return step
+
+    def _computing(self) -> int:
+        """Requests that are running: who waits for the external cache is not."""
+        return sum(not r.loading for r in self.running)
 
     def _reserved(self) -> int:
         size = self.options.block_size
@@ -140,6 +147,9 @@ class Scheduler:
             self.external_queries += total - local * size
             self.external_hits += found * size
             got = self.external_get(missing[:found]) if found else 0
+            if got == LOST:
+                request.stuck = request.loading = True
+                got = 0
             self.pool.grow(got)
             self.pool.fill(missing[:got])
             request.full += got
@@ -175,9 +185,10 @@ class Scheduler:
 
     def stats(self) -> dict[str, float]:
         """What the engine publishes after a step."""
+        running = self._computing()
         return {
-            "running": len(self.running),
-            "waiting": len(self.waiting),
+            "running": running,
+            "waiting": len(self.waiting) + len(self.running) - running,
             "usage": self.pool.usage,
             "local_queries": self.local_queries,
             "local_hits": self.local_hits,

@@ -31,7 +31,14 @@ class Worker:
         set_title(f"VLLM::{title}")
         set_prefix(title)
         self.cache = ExternalCache(options, tp_rank) if wanted(options.kv_transfer) else None
+        if self.cache:
+            signal.signal(signal.SIGUSR2, self._lose)
         time.sleep(options.load_time)
+
+    def _lose(self, *_: object) -> None:
+        """SIGUSR2: the link to the external cache is dead; the next SIGUSR2 brings it back."""
+        if self.cache:
+            self.cache.lost = not self.cache.lost
 
     def run(self) -> None:
         self.link.send({"op": "ready"})
