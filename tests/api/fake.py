@@ -51,8 +51,8 @@ def snapshot(*changed: ComponentView, record: GroupRecord | None = None, **more:
     }
     whole.update({c.name: c for c in changed})
     members = tuple(name for name in whole if name.startswith("rank/serve/"))
-    group = GroupView("serve", record or GroupRecord(1, Stage.GO, START), members)
-    values: dict[str, Any] = {"store_available": True, "store_since": 940.0, **more}
+    group = GroupView("serve", record or GroupRecord(1, Stage.GO, START), members, nodes=("n0",), learned_at=1000.0)
+    values: dict[str, Any] = {"store_available": True, "store_since": 940.0, "me": "n0", "fresh": True, **more}
     return Snapshot(1000.0, 0.0, whole, {"serve": group}, **values)
 
 

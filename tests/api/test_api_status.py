@@ -7,10 +7,11 @@ import pytest
 
 from tests.api.fake import BAD, START, snapshot, view
 from yrnode.api.status import status
+from yrnode.model.board import Board, Peer
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupRecord, Stage
+from yrnode.model.group import GroupRecord, Member, Phase, Stage
 from yrnode.model.identity import Identity
-from yrnode.model.snapshot import Failure
+from yrnode.model.snapshot import Absence, Failure
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
 
@@ -156,7 +157,7 @@ def test_a_group_says_whom_it_waits_for():
         view("rank/serve/1", Plane.ENGINE, State.STOPPING, generation=1),
         view("worker", Plane.CACHE, State.STARTING, checks={"health": BAD}),
     )
-    group = told(snapshot(*ranks, record=GroupRecord(2, Stage.STOP, dead, 1, 1003.25)))["groups"]["serve"]
+    group = told(snapshot(*ranks, record=GroupRecord(2, Stage.STOP, dead, 1, 3.25)))["groups"]["serve"]
     assert group["generation"] == 2
     assert group["stage"] == "stop"
     assert group["phases"] == {"n0": "stopping"}
@@ -164,21 +165,32 @@ def test_a_group_says_whom_it_waits_for():
     assert group["waiting_for"] == ["backoff (3.2 s)", "worker (starting)", "rank/serve/1 (stopping)"]
 
 
-@pytest.mark.parametrize(
-    ("state", "more", "phase"),
-    [
-        (State.CLEANING, {}, "stopping"),
-        (State.CLEANING, {"cleaned": True}, "clean"),
-        (State.STARTING, {}, "starting"),
-        (State.UNHEALTHY, {}, "ready"),
-        (State.STOPPED, {}, "stopping"),
-        (State.FAILED, {}, "failed"),
-        (State.HELD, {}, "held"),
-    ],
-)
-def test_phase_of_a_member(state, more, phase):
-    rank = view("rank/serve/0", Plane.ENGINE, state, **more)
-    assert told(snapshot(rank))["groups"]["serve"]["phases"] == {"n0": phase}
+def test_other_nodes_and_what_differs_there():
+    board = Board(
+        9,
+        "uuid",
+        members={
+            "serve": {"n1": Member(1, Phase.READY), "n2": Member(1, Phase.STARTING), "n3": Member(0, Phase.CLEAN)}
+        },
+        nodes={
+            "n0": Peer("a", version="1.0", digests={"serve": "x"}),
+            "n1": Peer("b", version="1.0", digests={"serve": "x"}),
+            "n2": Peer("c", version="1.1", digests={"serve": "y"}, api="10.0.0.2:8470"),
+        },
+    )
+    s = snapshot(board=board, absent={"n3": Absence(990.0)})
+    nodes = ("n0", "n1", "n2", "n3")
+    s = replace(s, groups={"serve": replace(s.groups["serve"], nodes=nodes)})
+    found = told(s)
+    assert found["groups"]["serve"]["phases"] == {"n0": "ready", "n1": "ready", "n2": "starting", "n3": "unknown"}
+    assert found["groups"]["serve"]["waiting_for"] == ["n2 (starting)", "n3 (unknown)"]
+    peers = found["peers"]
+    assert [(n, p["up"]) for n, p in peers.items()] == [("n1", True), ("n2", True), ("n3", False)]
+    assert peers["n1"]["differs"] == []
+    assert peers["n2"]["differs"] == ["the cluster file's group serve", "version 1.1 instead of 1.0"]
+    assert peers["n3"]["absent_since"].startswith("20")
+    # nobody knows while the store is away
+    assert [p["up"] for p in told(replace(s, fresh=False))["peers"].values()] == [None, None, None]
 
 
 def test_a_failed_group_waits_for_an_operator():

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from yrnode.model.action import Action
+from yrnode.model.board import Board, Stored
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Member, Phase, Stage
 from yrnode.model.refusal import Refusal
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.state import Move, Plane, State
 from yrnode.model.verdict import Result, Tally, Verdict
+from yrnode.policy import phase
 from yrnode.policy.plan import decide
 
 START = Cause(Reason.START, "first start")
@@ -34,19 +38,28 @@ def view(name: str, plane: Plane, state: State, **facts: Any) -> ComponentView:
     return ComponentView(spec(name, plane, lives_with), state, 0.0, checks=checks, **facts)
 
 
-def moves(
+def decided(
     record: GroupRecord,
     worker: ComponentView,
     store_id: str = "a",
     available: bool = True,
-    cleared: int = 0,
     refusal: Refusal | None = None,
-) -> dict[str, tuple[Any, Cause]]:
+    told: Mapping[str, Member] | None = None,
+    nodes: tuple[str, ...] = ("n0",),
+    fresh: bool = True,
+) -> list[Action]:
+    """What is decided with the shared keys as this node keeps them, but for what it has to tell."""
     etcd = view("etcd", Plane.STORE, State.READY)
-    group = GroupView("cache", record, ("worker",), GroupKind.CACHE, cleared)
+    group = GroupView("cache", record, ("worker",), GroupKind.CACHE, nodes)
     s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, 0.0, store_id)
-    s = replace(s, store_refusal=refusal)
-    return {a.target: (a.move, a.cause) for a in decide(s)}
+    s = replace(s, store_refusal=refusal, me="n0", fresh=fresh)
+    members = {"n0": phase.own(group, s), **(told or {})}
+    s = replace(s, board=Board(9, store_id, {"cache": Stored(record, 7)}, {"cache": members}))
+    return decide(s)
+
+
+def moves(record: GroupRecord, worker: ComponentView, **facts: Any) -> dict[str, tuple[Any, Cause]]:
+    return {a.target: (a.move, a.cause) for a in decided(record, worker, **facts)}
 
 
 GO = GroupRecord(1, Stage.GO, START, store="a")
@@ -89,7 +102,7 @@ def test_a_store_that_refuses_writes_stops_no_worker_and_lets_none_go() -> None:
     # no worker could register: the one that the ring has lost is kept
     assert moves(GO, ready(checks={"ring": FAILING}), refusal=full) == {}
     clean = view("worker", Plane.CACHE, State.CLEANING, cleaned=True)
-    assert moves(STOP, clean, cleared=2, refusal=full) == {}
+    assert moves(STOP, clean, refusal=full) == {}
 
 
 def test_a_dead_worker_restarts_alone() -> None:
@@ -106,30 +119,48 @@ def test_a_worker_of_an_earlier_life_is_stopped() -> None:
     assert moves(replace(GO, n=2), ready())["worker"][0] is Move.STOP
 
 
-def test_the_store_is_cleared_before_go_and_only_when_the_worker_is_clean() -> None:
+def test_go_when_the_worker_is_clean_and_keeps_the_stores_identity() -> None:
     running = view("worker", Plane.CACHE, State.STOPPING, life=1, generation=3)
     assert moves(STOP, running) == {}
     cleaning = view("worker", Plane.CACHE, State.CLEANING, life=1, generation=3)
     assert moves(STOP, cleaning) == {}
-    clean = replace(cleaning, cleaned=True)
-    assert moves(STOP, clean) == {"cache": (GroupMove.CLEAR, START)}
-    assert moves(STOP, clean, cleared=1) == {"cache": (GroupMove.CLEAR, START)}
-    assert moves(STOP, clean, cleared=2) == {"cache": (GroupMove.GO, START)}
+    (action,) = decided(STOP, replace(cleaning, cleaned=True), store_id="b")
+    assert action.move is GroupMove.GO
+    assert action.record == replace(STOP, stage=Stage.GO, store="b", members=("n0",))
 
 
-def test_go_keeps_the_stores_identity() -> None:
-    clean = view("worker", Plane.CACHE, State.CLEANING, cleaned=True)
-    group = GroupView("cache", STOP, ("worker",), GroupKind.CACHE, 2)
-    etcd = view("etcd", Plane.STORE, State.READY)
-    (action,) = decide(Snapshot(1.0, 0.0, {"etcd": etcd, "worker": clean}, {"cache": group}, True, 0.0, "b"))
-    assert action.record == replace(STOP, stage=Stage.GO, store="b")
+CLEAN = view("worker", Plane.CACHE, State.CLEANING, cleaned=True)
 
 
-@pytest.mark.parametrize("facts", [{"store_id": ""}, {"available": False}])
-def test_nothing_is_cleared_in_a_store_that_is_not_known(facts: dict[str, Any]) -> None:
-    assert moves(STOP, view("worker", Plane.CACHE, State.CLEANING, cleaned=True), **facts) == {}
+@pytest.mark.parametrize("facts", [{"store_id": ""}, {"available": False}, {"fresh": False}])
+def test_no_go_in_a_store_that_is_not_known(facts: dict[str, Any]) -> None:
+    assert moves(STOP, CLEAN, **facts) == {}
 
 
 def test_a_worker_that_nobody_wants_does_not_clear_the_store() -> None:
     stopped = view("worker", Plane.CACHE, State.STOPPED, wanted=False)
     assert moves(STOP, stopped) == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "goes"),
+    [
+        (Member(2, Phase.CLEAN), True),
+        # gone, and not to come back by itself: it need not be waited for
+        (Member(2, Phase.HELD), True),
+        (Member(2, Phase.FAILED), True),
+        (Member(2, Phase.STOPPING), False),
+        (Member(1, Phase.CLEAN), False),
+        (None, False),
+    ],
+)
+def test_all_workers_must_be_gone(other: Member | None, goes: bool) -> None:
+    told = {"n1": other} if other else {}
+    assert (moves(STOP, CLEAN, nodes=("n0", "n1"), told=told) != {}) is goes
+
+
+@pytest.mark.parametrize("facts", [{"store_id": "b"}, {"fresh": False}])
+def test_a_worker_starts_alone_only_in_the_store_that_the_go_was_for(facts: dict[str, Any]) -> None:
+    cleaned = view("worker", Plane.CACHE, State.CLEANING, life=1, generation=3, cleaned=True)
+    assert "worker" not in moves(GO, cleaned, **facts)
+    assert moves(GO, cleaned)["worker"][0] is Move.START

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.policy.build import DEATH, RANKS, record, serve, snapshot, spec, view
+from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, Stage
 from yrnode.model.memory import Held, Memory, MemoryNeed
-from yrnode.model.snapshot import ComponentView, Failure, GroupView
+from yrnode.model.snapshot import ComponentView, Failure
 from yrnode.model.state import Move, State
 from yrnode.policy.memory import lacking, shortage
 from yrnode.policy.plan import decide
@@ -84,14 +85,16 @@ def test_without_a_store_it_could_not_start_either() -> None:
 
 
 def test_only_the_groups_that_map_it_restart() -> None:
-    other = GroupView("other", record(), ("rank/other/0",))
+    other = replace(serve(record()), name="other", members=("rank/other/0",))
     ranks = replace(view("rank/serve/0"), spec=replace(spec("rank/serve/0"), name="rank/other/0", group="other"))
-    groups = {"serve": serve(record()), "other": other, "cache": GroupView("cache", record(), ("worker",))}
-    groups["cache"] = replace(groups["cache"], kind=GroupKind.CACHE)
+    cache = replace(serve(record()), name="cache", members=("worker",), kind=GroupKind.CACHE)
+    groups = {"serve": serve(record()), "other": other, "cache": cache}
+    records = {name: Stored(record(), 7) for name in groups}
 
     def bumped(c: ComponentView) -> set[str]:
         s = snapshot(c)
         s = replace(s, components={**s.components, ranks.name: ranks}, groups=groups)
+        s = replace(s, board=replace(s.board, records=records))
         return {a.target for a in decide(s) if a.move is GroupMove.BUMP}
 
     assert bumped(worker(200, Held(60, BOTH))) == {"serve"}
@@ -106,7 +109,7 @@ def test_it_is_no_fault_of_the_ranks_and_the_worker_does_not_start_meanwhile() -
     s = snapshot(c, group=group)
     (action,) = decide(s)
     assert action.record is not None
-    assert (action.record.fails, action.record.not_before, action.record.n) == (2, s.now, 2)
+    assert (action.record.fails, action.record.backoff_s, action.record.n) == (2, 0.0, 2)
     # once it fits, the worker starts and the stopped ranks wait for it
     fits = worker(300, cleaned=True, state=State.CLEANING)
     stopped = [view(name, State.STOPPED) for name in RANKS]
@@ -198,7 +201,7 @@ def test_a_full_disk_at_the_start_is_no_fault_of_a_rank() -> None:
     (action,) = [a for a in decide(s) if a.target == "serve"]
     assert action.move is GroupMove.BUMP
     assert action.record is not None
-    assert (action.record.fails, action.record.not_before) == (2, s.now + 1.0)
+    assert (action.record.fails, action.record.backoff_s) == (2, 1.0)
 
 
 def test_a_full_disk_at_the_start_is_no_fault_of_a_component() -> None:

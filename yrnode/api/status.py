@@ -234,4 +234,8 @@ def _group_waits(g: GroupView, members: list[ComponentView], s: Snapshot) -> lis
     begins = g.learned_at + g.record.backoff_s
     if begins > s.now:
         waits.append(f"backoff ({begins - s.now:.1f} s)")
-    return waits + gather.lacking(g, s)
+    for c in members:
+        waits += [other for other in policy.missing(c, s) if other not in waits]
+        if not (c.state is State.CLEANING and c.cleaned):
+            waits.append(f"{c.name} ({c.state.value})")
+    return waits + gather.nodes(g, s, but=s.me)

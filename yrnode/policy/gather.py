@@ -12,22 +12,25 @@ _RESTING = frozenset({Phase.CLEAN, Phase.HELD, Phase.FAILED})
 
 
 def lacking(g: GroupView, s: Snapshot) -> list[str]:
-    """What go waits for, one line each. Empty: every node of the cluster file's group is clean for this life, and
-    every other node that may still run an earlier one is clean or fenced."""
-    found = [line for node in g.nodes if (line := _node(g, node, s))]
+    """What go waits for, one line each. Empty: every node of the cluster file's group is clean for this life, every
+    other node that may still run an earlier one is clean or fenced, and what the members need is ready."""
+    found = nodes(g, s)
+    here = [s.components[m] for m in g.members]
+    if g.kind is GroupKind.CACHE:
+        told = s.board.phases(g.name)
+        if not found and not any(told[n].phase is Phase.CLEAN for n in g.nodes if n in told):
+            found.append("a worker that is wanted")
+    else:
+        found += dict.fromkeys(x for c in here for x in component.missing(c, s))
+    return found if s.store_id else [*found, "the store's identity"]
+
+
+def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> list[str]:
+    """The nodes that go waits for, one line each, `but` for one."""
+    found = [line for node in g.nodes if node != but and (line := _node(g, node, s))]
     for node in g.record.members:
         if node not in g.nodes and node not in s.board.fences and (line := _node(g, node, s)):
             found.append(f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off")
-    phases = s.board.phases(g.name)
-    here = [s.components[m] for m in g.members]
-    if g.kind is GroupKind.CACHE:
-        if not found and not any(phases[n].phase is Phase.CLEAN for n in g.nodes if n in phases):
-            found.append("no worker is wanted")
-    else:
-        for other in dict.fromkeys(x for c in here for x in component.missing(c, s)):
-            found.append(other)
-    if not s.store_id:
-        found.append("the store's identity")
     return found
 
 

@@ -67,7 +67,7 @@ def _words(stored: Stored | None) -> str:
 def _judge(g: GroupView, s: Snapshot) -> Action | None:
     if paused(g, s):
         return None
-    if g.restart is not None:
+    if g.restart is not None and (g.wanted or g.kind is GroupKind.CACHE):
         # what serves through the members goes down before them
         turn = g.kind is GroupKind.CACHE or all(component.turn(s.components[m], s) for m in g.members)
         return _bump(g, g.restart, 0, 0.0) if turn else None
