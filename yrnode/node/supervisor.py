@@ -28,7 +28,9 @@ from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, operator, world
 from yrnode.node.clearing import clear_datasystem
+from yrnode.node.clocks import Clocks
 from yrnode.node.memory import Memory
+from yrnode.node.notices import Notices
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.storewrites import StoreWrites
 from yrnode.node.unit import Unit
@@ -74,6 +76,8 @@ class Supervisor:
         self._unready_since = now
         self._bumped_at: dict[str, float] = {}
         self.events = EventLog(self._places.state_dir / "events.jsonl")
+        self._notices = Notices(self.events)
+        self._clocks = Clocks(self._world, self.events)
         self.metrics = Metrics(node, version, self.snapshot)
         self.rounds = 0
         """How many the loop has made: what feeds the watchdog."""
@@ -246,8 +250,11 @@ class Supervisor:
 
     def _round(self, now: float) -> bool:
         """One round; whether anything was done, so that the next one is due at once."""
+        if not self._clocks.look():
+            return False
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
         acted = [self._try_to_act(action, now) for action in decide(snapshot)]
+        self._notices.look(snapshot)
         self._say_ready()
         return any(acted)
 
