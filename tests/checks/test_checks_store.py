@@ -7,6 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest_asyncio
 from tests.checks.conftest import TARGET, tools
 from tests.process.lab import until
 from tests.support.etcd import Etcd, start_etcd
-from yrnode.checks.etcd import EtcdAlarmCheck, EtcdReadCheck, EtcdWriteCheck
+from yrnode.checks.etcd import EtcdAlarmCheck, EtcdReadCheck, EtcdWriteCheck, alarm_words, cure
 from yrnode.checks.ring import RingCheck, WorkerKeyCheck
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, Verdict
@@ -99,6 +100,33 @@ async def test_an_etcd_without_space_reads_and_does_not_write(tmp_path: Path) ->
             assert (await read(store)).verdict is Verdict.OK
         finally:
             await store.close()
+
+
+async def test_an_etcd_that_calls_itself_corrupt_reads_and_does_not_write(tmp_path: Path) -> None:
+    with start_etcd(tmp_path) as etcd:
+        store = EtcdGateway([etcd.url], timeout_s=2.0)
+        try:
+            member = (await store.status()).member
+            etcd.call("maintenance/alarm", {"action": "ACTIVATE", "memberID": str(member), "alarm": "CORRUPT"})
+            result = await write(store)
+            assert (result.verdict, result.proves) == (Verdict.UNKNOWN, True), "a restart mends nothing"
+            assert "corrupt cluster" in result.evidence
+            assert (await read(store)).verdict is Verdict.OK
+            status = await store.status()
+            assert alarm_words(status.alarms or ()) == f"alarm CORRUPT on member {member:x}"
+            assert cure(status, [etcd.url]) == (), "it needs a look first"
+        finally:
+            await store.close()
+
+
+def test_the_cure_of_a_full_database_in_its_order() -> None:
+    full = Status("3.5.1", 1, 1, 35, 1, 1, 1, None, (Alarm(255, "NOSPACE"),), ())
+    assert cure(full, ["http://a:1", "http://b:1"]) == (
+        "etcdctl --endpoints=http://a:1,http://b:1 compact 35",
+        "etcdctl --endpoints=http://a:1,http://b:1 defrag",
+        "etcdctl --endpoints=http://a:1,http://b:1 alarm disarm",
+    )
+    assert cure(replace(full, alarms=()), ["http://a:1"]) == cure(replace(full, alarms=None), ["http://a:1"]) == ()
 
 
 async def test_alarms_and_size(tmp_path: Path) -> None:

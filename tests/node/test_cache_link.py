@@ -84,7 +84,7 @@ def test_a_dead_link_of_an_idle_rank_is_said_and_restarts_nothing(node: YrNode) 
     node.wait("it good again", lambda: check(node, "cache", DEAD)[0] == "ok", 60)
     assert node.cli("verify", timeout=90).returncode == 0
     told = [(e["what"], e["target"]) for e in node.events() if "check cache" in e["text"]]
-    assert told == [("check-fails", DEAD), ("check-passes", DEAD)]
+    assert told == [("check-failed", DEAD), ("check-passed", DEAD)]
 
 
 def test_one_request_that_hangs_is_said_and_restarts_nothing(node: YrNode, pool: ThreadPoolExecutor) -> None:

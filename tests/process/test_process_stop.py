@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -234,3 +235,11 @@ def test_memory_whose_name_is_gone_does_not_count() -> None:
         path.unlink()
         assert not {p for p in mapped_shm(os.getpid()) if str(path) in p}
     assert mapped_shm(2**22 + 1) == set()
+
+
+def test_a_semaphore_is_mapped_by_its_maker_too() -> None:
+    """The kernel shows its maker another name than the file has."""
+    lock = multiprocessing.get_context("spawn").Lock()
+    path = f"/dev/shm/sem.{lock._semlock.name.lstrip('/')}"
+    assert path in mapped_shm(os.getpid())
+    assert files.remove_shm([path]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -38,6 +39,23 @@ def free_port() -> int:
                 continue
             return port
     raise RuntimeError(f"no free port between {low} and {high}")
+
+
+def post(url: str, path: str, body: Mapping[str, Any], timeout_s: float = 5) -> dict[str, Any]:
+    """POST to an etcd's gateway without the client under test. Raises OSError, with etcd's text for an HTTP error."""
+    request = urllib.request.Request(f"{url}/v3/{path}", json.dumps(body).encode())
+    try:
+        with _NO_PROXY.open(request, timeout=timeout_s) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except urllib.error.HTTPError as error:
+        with error:
+            raise OSError(f"{path}: HTTP {error.code} {error.read().decode(errors='replace')}") from None
+
+
+def encoded(text: str | bytes) -> str:
+    """Base64, as the gateway takes keys and values."""
+    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
 class Etcd:
@@ -95,15 +113,8 @@ class Etcd:
         raise RuntimeError(f"etcd is not ready; its log ends:\n{self.log.read_text()[-2000:]}")
 
     def call(self, path: str, body: Mapping[str, Any], timeout_s: float = 5) -> dict[str, Any]:
-        """POST to the gateway without the client under test. Raises OSError, with etcd's text for an HTTP error."""
-        request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(body).encode())
-        try:
-            with _NO_PROXY.open(request, timeout=timeout_s) as response:
-                answer: dict[str, Any] = json.load(response)
-                return answer
-        except urllib.error.HTTPError as error:
-            with error:
-                raise OSError(f"{path}: HTTP {error.code} {error.read().decode(errors='replace')}") from None
+        """See `post`."""
+        return post(self.url, path, body, timeout_s)
 
     def kill(self) -> None:
         """SIGKILL, and gone on return."""

@@ -16,6 +16,7 @@ from yrnode.store.interface import Alarm, Status
 
 MB = 1024 * 1024
 NEARLY_FULL = 0.9
+_ALARMED = ("database space exceeded", "corrupt cluster")
 
 
 class EtcdReadCheck(Stateless):
@@ -42,14 +43,14 @@ class EtcdWriteCheck(Stateless):
             try:
                 await self.tools.store.put(self.param("key"), value)
             except StoreRefused as e:
-                if "space" not in str(e):
+                if not any(words in str(e) for words in _ALARMED):
                     raise
                 refused = str(e)
             stored = await self.tools.store.get(self.param("key"))
         except StoreError as e:
             return blamed(e, f"write and read: {e}")
         if refused:
-            # it serves reads and keeps leases, and a restart makes no room
+            # it serves reads and keeps leases, and a restart ends no alarm
             return unknown(f"linearizable read answered, writes refused: {refused}", proves=True)
         if stored is None or stored.value != value:
             return fail("a read after a write did not return what was written")

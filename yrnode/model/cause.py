@@ -23,6 +23,7 @@ class Reason(str, Enum):
     STORE = "store"  # the store's data is another than it was
     MEMORY = "memory"  # there is none for a start beside what is still mapped
     WORKER = "worker"  # the datasystem worker has restarted, and takes the ranks with it
+    CLOCK = "clock"  # time itself: a clock was set, or this daemon did not run
     RESIDUE = "residue"  # something left over is in the way
     PROVEN = "proven"  # the gates have passed
     RECOVERED = "recovered"  # failing checks pass again

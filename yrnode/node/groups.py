@@ -34,8 +34,8 @@ def group_places(cluster: Cluster) -> dict[str, GroupPlace]:
 
 
 class Groups:
-    """`free_port()`: a data-parallel port for a new life (OSError where none is free); `heads`: the groups whose rank 0
-    is here and whose file names no port. `tell_once(target, text)`: an event for what goes on for a while."""
+    """`free_port()`: a data-parallel port for a new life (OSError where none is free). `heads`: the groups whose rank
+    0 is here and whose file names no port. `tell_once(target, text)`: an event for what goes on for a while."""
 
     def __init__(
         self,

@@ -27,8 +27,10 @@ from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, operator, world
+from yrnode.node.clocks import Clocks
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
+from yrnode.node.notices import Notices
 from yrnode.node.shared import Shared
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.storewrites import StoreWrites
@@ -75,6 +77,8 @@ class Supervisor:
         self._ready_said = False
         self._unready_since = now
         self.events = EventLog(self._places.state_dir / "events.jsonl")
+        self._notices = Notices(self.events)
+        self._clocks = Clocks(self._world, self.events)
         self.metrics = Metrics(node, version, self.snapshot)
         heads = frozenset(n for n, g in cluster.groups.items() if g.rpc_port is None and head_node(g) == node)
         self._groups = Groups(self._world, self._memory, self.events, heads, self._free_port, self._tell_once)
@@ -270,10 +274,13 @@ class Supervisor:
 
     def _round(self, now: float) -> bool:
         """One round; whether anything was done, so that the next one is due at once."""
+        if not self._clocks.look():
+            return False
         if self._groups.shared is not None:
             self._groups.shared.refresh(now)
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
         acted = [self._try_to_act(action, now) for action in decide(snapshot)]
+        self._notices.look(snapshot)
         self._say_ready()
         return any(acted)
 

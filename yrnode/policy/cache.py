@@ -5,8 +5,8 @@ is another than at the last go, or this worker is no longer in the ring. A worke
 `recover`, and the next one to start builds a second ring beside it, silently.
 
 Invariants:
-- what the datasystem keeps in the store is deleted in the very transaction that says go, which sees no key of a worker
-  that is not proven gone;
+- what the datasystem keeps in the store is deleted in the very transaction that says go, which sees no key of a
+  worker that is not proven gone;
 - a worker starts alone only on a fresh read of stage go in the store that the go was for;
 - an unavailable store, one that refuses writes, or one whose identity is not known yet, is no evidence.
 """

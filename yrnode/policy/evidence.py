@@ -1,7 +1,7 @@
 """Why a serving group's present life must end, as this node sees it.
 
-Only what was started for the record's own life counts. The absence of a node counts for nothing by itself: it takes the
-silence of its rank's port as well, and our own rank having been ready, for then all of them were.
+Only what was started for the record's own life counts. The absence of a node counts for nothing by itself: it takes
+the silence of its rank's port as well, and our own rank having been ready, for then all of them were.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a group needs next: its members, on all its nodes, stop, clean and start together.
 
 Every node decides this alone, from the keys that all share and from what it keeps. Invariants:
-- no member of life n starts while one of an earlier life may be alive on a node that is not fenced: go is written only
-  when every node has promised `clean@n`, and a member starts only on go, only on a node that made the promise, once;
-- one fault, one bump: a bump is a swap of the record as it was read, and only evidence about the record's own life counts;
+- no member of life n starts while one of an earlier life may be alive on a node that is not fenced: go is written
+  only when every node has promised `clean@n`, and a member starts only on go, only where that was promised, once;
+- one fault, one bump: a bump is a swap of the record as it was read, and only evidence about that very life counts;
 - a node that keeps a newer record than the store's puts it back before anything else: a store that was emptied or
   restored neither stops what serves nor counts its lives anew;
 - the absence of a node is no evidence.

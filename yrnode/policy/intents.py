@@ -1,6 +1,6 @@
 """What operators want, across nodes and stores: the higher number wins, and whoever has it puts it back.
 
-An intent that is read is kept before anything else is decided, so that it wins over what this node would do by itself.
+An intent that is read is kept before anything else is decided: it wins over what this node would do by itself.
 """
 
 from __future__ import annotations

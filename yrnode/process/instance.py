@@ -228,16 +228,34 @@ def mapped_shm(pid: int) -> set[str]:
 
     PermissionError where the process does not let us see.
     """
-    found = set()
+    found: set[str] = set()
+    renamed: set[tuple[int, int]] = set()
     try:
         with open(f"/proc/{pid}/maps", "rb") as f:
             for line in f:
-                _, slash, name = line.rstrip(b"\n").partition(_SHM.encode())
-                if slash and b"/" not in name and not name.endswith(b" (deleted)"):
+                fields, slash, name = line.rstrip(b"\n").partition(_SHM.encode())
+                if not slash or b"/" in name:
+                    continue
+                if not name.endswith(b" (deleted)"):
                     found.add(_SHM + os.fsdecode(name))
+                elif name.startswith(b"sem."):
+                    # whoever makes a semaphore maps it under a passing name, before it is linked to its own
+                    device, inode = fields.split()[3:5]
+                    major, minor = device.split(b":")
+                    renamed.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
     except (FileNotFoundError, ProcessLookupError):
         pass
-    return found
+    return found | _named(renamed) if renamed else found
+
+
+def _named(files: set[tuple[int, int]]) -> set[str]:
+    """The present names in /dev/shm of files that are known by device and inode."""
+    try:
+        device = os.stat(_SHM).st_dev
+        with os.scandir(_SHM) as entries:
+            return {e.path for e in entries if (device, e.inode()) in files}
+    except OSError:
+        return set()
 
 
 def all_shm() -> tuple[str, ...]:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 # gRPC codes that etcd gives to what will fail again: invalid argument, not found, permission denied, resource
 # exhausted (NOSPACE, too large), out of range, unauthenticated.
 _REFUSALS = frozenset((3, 5, 7, 8, 11, 16))
-_NOT_FOUND, _OUT_OF_RANGE, _UNAUTHENTICATED = 5, 11, 16
+_NOT_FOUND, _OUT_OF_RANGE, _DATA_LOSS, _UNAUTHENTICATED = 5, 11, 15, 16
 
 
 async def within(work: Awaitable[T], timeout_s: float) -> T:
@@ -194,7 +194,8 @@ def _answer(endpoint: str, path: str, response: aiohttp.ClientResponse, raw: byt
         code, text = wire.failure(body)
         if text:
             # grpc-gateway sends refusals as 4xx, and as 200 where the call is a stream.
-            if code in _REFUSALS and status < 500:
+            corrupt = code == _DATA_LOSS and "corrupt cluster" in text  # the one refusal that etcd sends as 500
+            if corrupt or (code in _REFUSALS and status < 500):
                 raise _refusal(endpoint, path, code, text)
             raise StoreUnavailable(_line(endpoint, path, f"HTTP {status}: {text}"), code=code)
     kind = response.headers.get("Content-Type", "no content type").partition(";")[0]

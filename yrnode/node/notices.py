@@ -1,0 +1,39 @@
+"""Events for checks that act on nothing by themselves: when they begin to fail, and when they pass again."""
+
+from __future__ import annotations
+
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.state import State
+from yrnode.model.verdict import Verdict
+from yrnode.telemetry.events import EventLog
+
+JUDGED = (State.READY, State.UNHEALTHY)
+
+
+class Notices:
+    """`look` once a round. What a check that acts leads to has events of its own."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._told: set[tuple[str, str, str]] = set()
+
+    def look(self, s: Snapshot) -> None:
+        for view in s.components.values():
+            for check in view.spec.checks:
+                if view.state in JUDGED and (check.witness or not check.act):
+                    self._compare(view, check.name)
+        alive = {c.instance for c in s.components.values()}
+        self._told = {key for key in self._told if key[1] in alive}
+
+    def _compare(self, view: ComponentView, check: str) -> None:
+        tally, key = view.checks[check], (view.name, view.instance, check)
+        if tally.failing and key not in self._told:
+            self._told.add(key)
+            self._say(view, "check-failed", Cause(Reason.CHECK, f"check {check} fails", tally.result.evidence))
+        elif key in self._told and not tally.failing and tally.result.verdict is Verdict.OK:
+            self._told.remove(key)
+            self._say(view, "check-passed", Cause(Reason.RECOVERED, f"check {check} passes", tally.result.evidence))
+
+    def _say(self, view: ComponentView, what: str, cause: Cause) -> None:
+        self._events.emit(view.name, what, cause, instance=view.instance, generation=view.generation)
