@@ -116,7 +116,8 @@ class Snapshot:
     """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays. `me`: this node's name.
 
     `store_id`: the uuid that the store's data carries, empty while it is not known. `board`: the shared keys as last
-    read; `fresh`: it is complete and our own lease lives; `settled`: every node has had the time to put back what
+    read; `fresh`: it is complete and our own lease lives; `proven_at`: when it was last
+    proven complete, monotonic; `settled`: every node has had the time to put back what
     a replaced or restored store has lost. `intents`: what operators want, the newest that this node has read or made.
     """
 
@@ -131,6 +132,7 @@ class Snapshot:
     me: str = ""
     board: Board = field(default_factory=Board)
     fresh: bool = False
+    proven_at: float = 0.0
     settled: bool = True
     intents: Mapping[str, Intent] = field(default_factory=dict)
     saying: frozenset[str] = frozenset()

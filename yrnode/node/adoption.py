@@ -15,7 +15,7 @@ from yrnode.model.snapshot import ComponentView, GroupView
 from yrnode.model.state import State
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
-from yrnode.policy import component
+from yrnode.policy.life import life
 from yrnode.process import adopt, atomic, record
 from yrnode.process.instance import Instance
 from yrnode.process.launch import Owner
@@ -72,7 +72,7 @@ def recall_group(group: GroupView, memory: Memory, components: Mapping[str, Comp
     if kept is not None:
         return kept
     running = [components[m] for m in group.members if components[m].state is not State.STOPPED]
-    lives = [component.life(c, group) for c in running]
+    lives = [life(c, group) for c in running]
     if not any(lives):
         return group
     n, found = max(lives), "the group's record was lost; its members were found running"

@@ -14,10 +14,10 @@ from yrnode.model.board import Board, BoardMove, Peer, Stored
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Member
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
-from yrnode.policy import gather
+from yrnode.policy import cache, gather
 from yrnode.store import board, codec
 from yrnode.store.errors import StoreError
-from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, mod_is, unchanged
+from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, mod_is, unchanged, value_is
 from yrnode.store.keys import ClusterKeys, DatasystemKeys
 from yrnode.store.lease import KeptLease
 
@@ -68,7 +68,10 @@ class Shared:
         watch = self._watch
         proven = watch.unbroken_since is not None and now - (watch.proven_at or 0.0) < PROVEN_S
         self._world.fresh = proven and self._lease.alive and bool(self._world.board.store_id)
+        self._world.proven_at = watch.proven_at or 0.0
         self._world.settled = now >= self._settled_at
+        if cache.waits_for_proof(self._world.components.values(), self._world.proven_at):
+            watch.prove()
         self._world.note_absent(now, watch.unbroken_since if self._world.fresh else None)
 
     # reading
@@ -160,6 +163,7 @@ class Shared:
             fences = gather.fences_used(view, world.snapshot(time.monotonic()))
             compares += [mod_is(self._keys.fence(n), revision) for n, revision in fences.items()]
             if view.kind is GroupKind.CACHE:
+                compares.append(value_is(self._keys.store, record.store.encode()))
                 why = await self._clear(group, compares, then)
                 if why:
                     return why

@@ -36,6 +36,7 @@ class World:
     """All nodes of the cluster file."""
     board: Board = field(default_factory=Board)
     fresh: bool = False
+    proven_at: float = 0.0
     settled: bool = True
     intents: dict[str, Intent] = field(default_factory=dict)
     saying: frozenset[str] = frozenset()
@@ -55,6 +56,7 @@ class World:
             me=self.me,
             board=self.board,
             fresh=self.fresh,
+            proven_at=self.proven_at,
             settled=self.settled,
             intents=self.intents,
             saying=self.saying,

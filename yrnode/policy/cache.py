@@ -13,9 +13,11 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Stage
-from yrnode.model.snapshot import GroupView, Snapshot
+from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import State
 
 RING = "ring"
@@ -23,10 +25,10 @@ RING = "ring"
 
 def evidence(g: GroupView, s: Snapshot) -> Cause | None:
     """Why the group must restart as a whole, if it must."""
-    if not s.store_available or not s.store_id or s.store_refusal is not None:
+    if not s.store_available or not s.board.store_id or s.store_refusal is not None:
         return None
-    if g.record.store and g.record.store != s.store_id:
-        seen = f"store {s.store_id} instead of {g.record.store}"
+    if g.record.store and g.record.store != s.board.store_id:
+        seen = f"store {s.board.store_id} instead of {g.record.store}"
         return Cause(Reason.STORE, "the store has lost its data, and with it the workers' ring", seen)
     for name in g.members:
         member = s.components[name]
@@ -36,6 +38,12 @@ def evidence(g: GroupView, s: Snapshot) -> Cause | None:
     return None
 
 
-def may_start(g: GroupView, s: Snapshot) -> bool:
-    """Whether a worker may start: on go, as read just now, in the store that the go was for."""
-    return g.record.stage is Stage.GO and s.fresh and g.record.store in ("", s.store_id)
+def may_start(c: ComponentView, g: GroupView, s: Snapshot) -> bool:
+    """Whether a worker may start: on go, as read since it was stopped, in the store that the go was for."""
+    proven = s.fresh and not waits_for_proof([c], s.proven_at)
+    return g.record.stage is Stage.GO and proven and g.record.store in ("", s.board.store_id)
+
+
+def waits_for_proof(components: Iterable[ComponentView], proven_at: float) -> bool:
+    """Whether a worker is to start on what was read before: in between the store may have been replaced."""
+    return any(c.spec.lives_with and c.state is State.CLEANING and proven_at < c.since for c in components)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupRecord, Stage
-from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
+from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
-from yrnode.policy import cache, restart
+from yrnode.policy import cache, intents, restart
 from yrnode.policy.hang import hang
+from yrnode.policy.life import over
 
 PAUSE_S = 1.0
 """Before the next start where the last could not be made for a reason that is no fault of the component."""
@@ -125,20 +126,11 @@ def _running(c: ComponentView, s: Snapshot) -> Action | None:
     if group is not None and over(c, group):
         own = group.record.cause.component == c.name and group.kind is GroupKind.SERVING
         return Action(Move.STOP, c.name, group.record.cause if own else Cause(Reason.GROUP, *_group_words(c, s)))
+    if intents.paused(c.spec.group or c.name, s):
+        return _health(c, s)
     # a rank's judgement is its group's; but what is dead is ended here at once, whatever the store says
     found = c.death if c.spec.group is not None else fault(c, s)
     return Action(Move.STOP, c.name, found) if found is not None else _health(c, s)
-
-
-def life(c: ComponentView, g: GroupView) -> int:
-    """The group's life that a member was started for."""
-    return c.life if g.kind is GroupKind.CACHE else c.generation
-
-
-def over(c: ComponentView, g: GroupView) -> bool:
-    """Whether the record asks a running member to end. Never one of a later life than the record's."""
-    at = life(c, g)
-    return at < g.record.n or (at == g.record.n and g.record.stage is not Stage.GO)
 
 
 def _health(c: ComponentView, s: Snapshot) -> Action | None:
@@ -168,7 +160,7 @@ def _resting(c: ComponentView, s: Snapshot) -> Action | None:
         return Action(Move.STOP, c.name, _unwanted(c, s)) if c.state is State.BACKOFF else None
     if c.state is State.BACKOFF and c.restart is None and s.now < (c.deadline or 0.0):
         return None
-    if missing(c, s):
+    if missing(c, s) or (c.leaving is not None and c.restart is None and intents.paused(c.name, s)):
         return None
     cause = c.restart or c.leaving or Cause(Reason.START, "first start")
     if c.spec.group is not None:
@@ -202,7 +194,7 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
         record = s.groups[c.spec.lives_with].record
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
-        if not cache.may_start(s.groups[c.spec.lives_with], s):
+        if not cache.may_start(c, s.groups[c.spec.lives_with], s):
             return None
     # what it needs may have gone while it was being cleaned
     return None if missing(c, s) else Action(Move.START, c.name, cause)

@@ -22,7 +22,7 @@ def lacking(g: GroupView, s: Snapshot) -> list[str]:
             found.append("a worker that is wanted")
     else:
         found += dict.fromkeys(x for c in here for x in component.missing(c, s))
-    return found if s.store_id else [*found, "the store's identity"]
+    return found if s.board.store_id else [*found, "the store's identity"]
 
 
 def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> list[str]:

@@ -18,7 +18,7 @@ from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Phase, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
-from yrnode.policy import cache, component, evidence, gather, phase, restart, worker
+from yrnode.policy import cache, component, evidence, gather, intents, phase, restart, worker
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,15 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
         return None
     if stored is None or stored.record != g.record:
         return _put_back(g, stored, s)
-    if not s.settled:
+    if not s.settled or intents.unsaid(s):
         return None
     return _judge(g, s) or _tell(g, s)
-
-
-def paused(g: GroupView, s: Snapshot) -> bool:
-    """Whether an operator has said hands off."""
-    return any(s.intents[t].paused for t in ("all", g.name) if t in s.intents)
 
 
 def _put_back(g: GroupView, stored: Stored | None, s: Snapshot) -> Action | None:
     # a group that has never lived is begun by this too; that is a decision, and waits for a pause to end
     begins = stored is None and g.record == first_record()
-    if begins and paused(g, s):
+    if begins and intents.paused(g.name, s):
         return None
     cause = g.record.cause if begins else Cause(Reason.STORE, "the store had lost it", _words(stored))
     return Action(GroupMove.PUT_BACK, g.name, cause, record=g.record)
@@ -65,7 +60,7 @@ def _words(stored: Stored | None) -> str:
 
 
 def _judge(g: GroupView, s: Snapshot) -> Action | None:
-    if paused(g, s):
+    if intents.paused(g.name, s):
         return None
     if g.restart is not None and (g.wanted or g.kind is GroupKind.CACHE):
         # what serves through the members goes down before them
@@ -117,7 +112,7 @@ def _judge_stop(g: GroupView, s: Snapshot) -> Action | None:
         g.record,
         stage=Stage.GO,
         rpc_port=next(iter(ports), None),
-        store=s.store_id if g.kind is GroupKind.CACHE else "",
+        store=s.board.store_id if g.kind is GroupKind.CACHE else "",
         members=g.nodes,
         digest=g.digest,
     )

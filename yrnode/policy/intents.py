@@ -12,7 +12,7 @@ from yrnode.model.board import BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.snapshot import Snapshot
 from yrnode.model.state import WITH_PROCESS
-from yrnode.policy import component
+from yrnode.policy.life import life
 
 ALL = "all"
 
@@ -35,16 +35,26 @@ def decide(s: Snapshot) -> list[Action]:
     return found
 
 
+def unsaid(s: Snapshot) -> bool:
+    """Whether an operator's word to this node has not reached the store yet: till then others hold to an older one."""
+    return any(s.board.intents.get(target) != kept for target, kept in s.intents.items())
+
+
 def _old(s: Snapshot) -> bool:
     """Whether anything runs here that is older than its group's record."""
     for g in s.groups.values():
-        for c in (s.components[m] for m in g.members):
-            if c.state in WITH_PROCESS and component.life(c, g) < g.record.n:
-                return True
+        members = [s.components[m] for m in g.members]
+        if any(c.state in WITH_PROCESS and life(c, g) < g.record.n for c in members):
+            return True
         stored = s.board.records.get(g.name)
         if stored is None or stored.record != g.record:
             return True
     return False
+
+
+def paused(target: str, s: Snapshot) -> bool:
+    """Whether an operator has said hands off: nothing is begun for this target on our own."""
+    return any(s.intents[t].paused for t in (ALL, target) if t in s.intents)
 
 
 def _cause(i: Intent) -> Cause:

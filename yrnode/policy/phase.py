@@ -7,6 +7,7 @@ from yrnode.model.group import GroupKind, Member, Phase, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.policy import component
+from yrnode.policy.life import over
 
 
 def own(g: GroupView, s: Snapshot) -> Member:
@@ -18,7 +19,7 @@ def own(g: GroupView, s: Snapshot) -> Member:
 
 def _phase(g: GroupView, members: list[ComponentView], s: Snapshot) -> tuple[Phase, str]:
     running = [c for c in members if c.state in WITH_PROCESS]
-    if any(component.over(c, g) or c.state is State.STOPPING for c in running) and g.kind is GroupKind.SERVING:
+    if any(over(c, g) or c.state is State.STOPPING for c in running) and g.kind is GroupKind.SERVING:
         return Phase.STOPPING, ""
     if g.kind is GroupKind.CACHE and g.record.stage is not Stage.GO and running:
         return Phase.STOPPING, ""

@@ -64,6 +64,7 @@ class Watch:
         self._batches: asyncio.Queue[tuple[Event, ...]] = asyncio.Queue(_QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._asked = asyncio.Event()
         self.error: StoreError | None = None
         self.unbroken_since: float | None = None
         """Monotonic time since when nothing can have been missed or late; None while the store does not answer."""
@@ -94,6 +95,10 @@ class Watch:
         """Begin to follow; the first step of an iteration does it too."""
         if self._task is None and not self._closed:
             self._task = asyncio.ensure_future(self._follow())
+
+    def prove(self) -> None:
+        """Ask the store at once whether anything was missed, not only when the stream has been quiet for a while."""
+        self._asked.set()
 
     async def close(self) -> None:
         """Stop following; iterators end."""
@@ -148,10 +153,17 @@ class Watch:
     async def _deliver(self, stream: Stream) -> None:
         """Hand events on until the stream breaks or turns out to be behind the store's own word."""
         reading = asyncio.ensure_future(stream.next())
+        asked = asyncio.ensure_future(self._asked.wait())
         behind = False
         try:
             while True:
-                await asyncio.wait({reading}, timeout=_GRACE_S if behind else self._idle_s)
+                timeout = _GRACE_S if behind else self._idle_s
+                # once behind, only an event or the end of the grace is news
+                waits = {reading} if behind else {reading, asked}
+                await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if asked.done():
+                    self._asked.clear()
+                    asked = asyncio.ensure_future(self._asked.wait())
                 if reading.done():
                     batch = reading.result()
                     self._learn(batch)
@@ -175,7 +187,8 @@ class Watch:
                     behind = True
         finally:
             reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            asked.cancel()
+            await asyncio.gather(reading, asked, return_exceptions=True)
 
     def _learn(self, batch: tuple[Event, ...]) -> None:
         for event in batch:

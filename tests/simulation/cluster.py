@@ -1,0 +1,320 @@
+"""Many nodes and one store on virtual time: what befalls them, and what must hold whatever does."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.simulation.node import CACHE, GROUP, TRUST_S, Node, Process
+from tests.simulation.store import ModelStore
+from yrnode.model.action import Action
+from yrnode.model.board import Board, BoardMove
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupMove, Phase, Stage
+from yrnode.model.snapshot import ComponentView
+
+HISTORY = 4000
+
+
+class Broken(AssertionError):
+    """An invariant does not hold. The text says which, and the history how it came."""
+
+
+@dataclass
+class Rules:
+    """What the mutants change."""
+
+    settle: bool = True
+    fresh: Callable[[Node], bool] = field(
+        default=lambda n: (
+            bool(n.world.board.store_id)
+            and n.cluster.now - n.proven_at < TRUST_S
+            and n.cluster.now < n.lease_until
+        )
+    )
+
+
+class Cluster:
+    """`names` in rank order. Everything random comes from `seed`."""
+
+    def __init__(self, size: int, seed: int, rules: Rules | None = None) -> None:
+        self.names = tuple(f"n{i}" for i in range(size))
+        self.random = random.Random(seed)
+        self.seed, self.rules = seed, rules or Rules()
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = 0
+        self.history: deque[str] = deque(maxlen=HISTORY)
+        self.store = ModelStore()
+        self.nodes = {name: Node(self, name) for name in self.names}
+        self.serial = 0
+        self.trouble: dict[tuple[str, int], str] = {}
+        """Per group and life: the first thing that really befell it."""
+        self.meddled = False
+        """An operator has asked for something that stops ranks."""
+        self.bumps: list[tuple[float, str, int, str]] = []
+        self.slow = 0.0
+        """The share of events that the watch delivers late."""
+        self._publishing = False
+
+    # time
+
+    def draw(self, low: float, high: float) -> float:
+        return self.random.uniform(low, high)
+
+    def at(self, when: float, what: Callable[[], object]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (when, self._count, what))
+
+    def run(self, until: float) -> None:
+        while self._events and self._events[0][0] <= until:
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+        self.now = until
+
+    def tell(self, text: str) -> None:
+        self.history.append(f"{self.now:9.3f}  {text}")
+
+    def note(self, node: Node, action: Action) -> None:
+        if action.move is not GroupMove.TELL:
+            n = f" n={action.record.n}/{action.record.stage.value}" if action.record else ""
+            self.tell(f"{node.name}: {action.move.value} {action.target}{n}: {action.cause}")
+        elif action.member is not None:
+            self.tell(f"{node.name}: tells {action.target} {action.member.phase.value}@{action.member.n}")
+
+    def broken(self, text: str) -> None:
+        self.tell(f"BROKEN {text}")
+        raise Broken(f"{text} (seed {self.seed}, {len(self.names)} nodes)")
+
+    # the store
+
+    def published(self) -> None:
+        """Whoever watches hears of it, soon or late; several changes may come as one."""
+        if self._publishing:
+            return
+        self._publishing = True
+        self.at(self.now, self._deliver)
+
+    def _deliver(self) -> None:
+        self._publishing = False
+        for node in self.nodes.values():
+            if not node.daemon_up or self.draw(0.0, 1.0) < self.slow:
+                continue
+            born = node.life
+            self.at(self.now + self.draw(0.001, 0.03), lambda n=node, b=born: self._arrive(n, b))
+
+    def _arrive(self, node: Node, born: int) -> None:
+        if born == node.life and node.daemon_up and node.reaches() and not node.broken:
+            if self.now >= node.deaf_until:
+                node.see()
+
+    def commit(self, node: Node, action: Action, seen: Board, fences: dict[str, int]) -> bool:
+        done = self._commit(node, action, seen, fences)
+        if done:
+            self.published()
+        return done
+
+    def _commit(self, node: Node, action: Action, seen: Board, fences: dict[str, int]) -> bool:
+        store = self.store
+        match action.move:
+            case GroupMove.TELL if action.member is not None:
+                if self.now >= node.lease_until or node.name not in store.board.nodes:
+                    return False
+                store.tell(action.target, node.name, action.member)
+                return True
+            case BoardMove.SAY if action.intent is not None:
+                there = seen.intents.get(action.target)
+                return store.say(action.target, action.intent, there.revision if there else 0)
+            case BoardMove.UNFENCE:
+                return store.unfence(node.name, {g: r.revision for g, r in seen.records.items()})
+        if action.record is None or not isinstance(action.move, GroupMove):
+            return False
+        return self._swap(node, action, action.move, seen, fences)
+
+    def _swap(self, node: Node, action: Action, move: GroupMove, seen: Board, fences: dict[str, int]) -> bool:
+        record, there = action.record, seen.records.get(action.target)
+        assert record is not None
+        if move is GroupMove.GO and action.target == CACHE and not self._may_clear(record.store, seen, record.n):
+            return False
+        intents = None if move is GroupMove.PUT_BACK else seen.revision
+        revision = there.revision if there else 0
+        if not self.store.swap(action.target, record, revision, intents=intents, fences=fences):
+            return False
+        self.judge_swap(action, move)
+        if move is GroupMove.GO and action.target == CACHE:
+            self.store.ring.clear()
+        return True
+
+    def _may_clear(self, store_id: str, seen: Board, n: int) -> bool:
+        """The transaction compares the store's identity, and the keys of workers that are not proven gone."""
+        told = seen.phases(CACHE)
+        gone = {name for name, m in told.items() if m.n == n}
+        return store_id == self.store.board.store_id and not set(self.store.ring) - gone
+
+    # processes
+
+    def start(self, node: Node, name: str) -> None:
+        self.serial += 1
+        view = node.world.components[name]
+        worker = name == "worker"
+        n = node.world.groups[CACHE].record.n if worker else view.generation
+        node.processes[name] = process = Process(n, serial=self.serial)
+        node.world.update(name, instance=f"p{self.serial}", pid=self.serial)
+        if worker:
+            self.at(self.now + self.draw(2.0, 7.0), lambda: self._worker_up(node, process))
+        else:
+            self.at(self.now + self.draw(1.0, 3.0), lambda: self._meet(process.life))
+
+    def _worker_up(self, node: Node, process: Process) -> None:
+        if node.processes.get("worker") is not process or process.state != "starting":
+            return
+        if not self.store.up:
+            self.at(self.now + 1.0, lambda: self._worker_up(node, process))
+            return
+        process.state, process.ring = "serving", self.store.board.store_id
+        self.store.ring[node.name] = process.ring
+        node.result("worker", process, "gate", good=True)
+
+    def _meet(self, n: int) -> None:
+        """The ranks of one life serve when all of them have come."""
+        ranks = [node.processes.get(node.rank) for node in self.nodes.values()]
+        if all(r is not None and r.life == n and r.state == "starting" for r in ranks):
+            for node in self.nodes.values():
+                process = node.processes[node.rank]
+                process.state = "serving"
+                node.result(node.rank, process, "gate", good=True)
+
+    def prove(self, node: Node) -> None:
+        """A new daemon's checks find out what its processes are worth."""
+        for name, process in node.processes.items():
+            if process.state == "serving":
+                node.result(name, process, "gate", good=True)
+            elif process.state == "hung":
+                node.result(name, process, "acts", good=False)
+
+    def kill(self, node: Node, name: str) -> None:
+        process = node.processes.get(name)
+        if process is None or process.state == "dead":
+            return
+        process.state = "dead"
+        if name == "worker":
+            self.store.ring.pop(node.name, None)
+        else:
+            self._survivors(node, process.life)
+
+    def _survivors(self, node: Node, n: int) -> None:
+        """The others of its life fall over at their next request, or hang."""
+        for other in self.nodes.values():
+            process = other.processes.get(other.rank)
+            if other is not node and process is not None and process.life == n and process.state == "serving":
+                self.at(self.now + self.draw(0.5, 20.0), lambda o=other, p=process: self._fall(o, p))
+
+    def _fall(self, node: Node, process: Process) -> None:
+        if node.processes.get(node.rank) is not process or process.state != "serving":
+            return
+        if self.draw(0.0, 1.0) < 0.5:
+            self.die(node, node.rank, "at its first request")
+        else:
+            self.hang(node)
+
+    def die(self, node: Node, name: str, why: str) -> None:
+        process = node.processes.get(name)
+        if process is None or process.state == "dead":
+            return
+        self.tell(f"FAULT {node.name} {name} of life {process.life} dies {why}")
+        self.trouble.setdefault((CACHE if name == "worker" else GROUP, process.life), f"{node.name} {name} died")
+        self.kill(node, name)
+        node.fact(node.life, name, death=Cause(Reason.EXITED, f"died {why}", "", name))
+
+    def hang(self, node: Node) -> None:
+        process = node.processes.get(node.rank)
+        if process is None or process.state != "serving":
+            return
+        self.tell(f"FAULT {node.name} rank of life {process.life} hangs")
+        self.trouble.setdefault((GROUP, process.life), f"{node.name} hung")
+        process.state = "hung"
+        self._survivors(node, process.life)
+        self.at(self.now + self.draw(1.0, 20.0), lambda: node.result(node.rank, process, "acts", good=False))
+
+    # what must hold
+
+    def judge_start(self, node: Node, view: ComponentView) -> None:
+        if view.name in node.processes and node.processes[view.name].state != "dead":
+            self.broken(f"A: {view.name} starts over a living one on {node.name}")
+        if view.name == "worker":
+            record = node.world.groups[CACHE].record
+            others = [o for o in self.store.ring if o != node.name]
+            old = [
+                o.name
+                for o in self.nodes.values()
+                if (p := o.processes.get("worker")) and p.state == "serving" and p.ring != self.store.board.store_id
+            ]
+            if old and not others and record.store != self.store.board.store_id and self.store.up:
+                self.broken(f"D: the worker of {node.name} starts a second ring beside {', '.join(old)}")
+            return
+        n = node.world.groups[GROUP].record.n
+        for other in self.nodes.values():
+            process = other.processes.get(other.rank)
+            fenced = other.name in self.store.board.fences
+            if process is not None and process.state != "dead" and process.life < n and not fenced:
+                self.broken(f"A: {node.name} starts life {n} while {other.name} runs life {process.life}")
+
+    def judge_stop(self, node: Node, view: ComponentView, cause: Cause) -> None:
+        if view.name == "worker":
+            return
+        process = node.processes.get(view.name)
+        whole = all(o.serves() for o in self.nodes.values())
+        if process is None or process.state != "serving" or not whole or self.meddled:
+            return
+        if (GROUP, process.life) not in self.trouble:
+            self.broken(f"E: {node.name} stops a rank of a serving group: {cause}")
+
+    def judge_swap(self, action: Action, move: GroupMove) -> None:
+        record = action.record
+        assert record is not None
+        if move in (GroupMove.PUT_BACK, GroupMove.FORGIVE):
+            return
+        if any(i.paused for t, i in self.store.board.intents.items() if t in ("all", action.target)):
+            self.broken(f"F: {move.value} of {action.target} while paused")
+        if move is GroupMove.GO:
+            if action.target == CACHE:
+                alive = [
+                    o.name
+                    for o in self.nodes.values()
+                    if (p := o.processes.get("worker"))
+                    and p.state != "dead"
+                    and o.host_up
+                    and o.name not in self.store.board.fences
+                ]
+                if alive:
+                    self.broken(f"D: the datasystem's keys are deleted under the workers of {', '.join(alive)}")
+            return
+        self.bumps.append((self.now, action.target, record.n, str(record.cause)))
+        old = record.n - 1
+        excused = record.cause.reason is Reason.START_TIMEOUT and self.trouble
+        if record.cause.fault and (action.target, old) not in self.trouble and not excused:
+            if record.cause.reason is not Reason.STORE:
+                self.broken(f"B: {action.target} bumps to {record.n} without a fault: {record.cause}")
+
+    def ends(self, group: str) -> str:
+        """Where a group has come to rest; empty when that is no place to rest."""
+        stored = self.store.board.records.get(group)
+        if stored is None:
+            return ""
+        record = stored.record
+        if record.stage is Stage.FAILED:
+            return "failed"
+        up = [n for n in self.nodes.values() if n.daemon_up]
+        if record.stage is Stage.GO:
+            name = "worker" if group == CACHE else None
+            kept = [n.processes.get(name or n.rank) for n in self.nodes.values()]
+            return "serving" if all(p is not None and p.state == "serving" for p in kept) else ""
+        if len(up) < len(self.names):
+            return "waiting for an absent node"
+        held = [m for m in self.store.board.phases(group).values() if m.phase is Phase.HELD]
+        return "held" if held else ""
+
+

@@ -1,0 +1,236 @@
+"""What befalls a cluster, drawn from a seed: crashes, hangs, cuts, a lost store, and operators at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.simulation.cluster import Broken, Cluster, Rules
+from tests.simulation.node import CACHE, GROUP, Node
+from tests.simulation.store import Backup
+
+SETTLED_S = 4000.0
+"""How long after the last fault a group may take to come to rest: three starts that fail, and their waits."""
+CHECK_S = 5.0
+
+
+@dataclass
+class Story:
+    """One seed's cluster and how it ended."""
+
+    cluster: Cluster
+    ends: dict[str, str]
+
+
+class Fates:
+    """Draws faults for `span` seconds. `mix` names the kinds, each as often as it is named."""
+
+    def __init__(self, cluster: Cluster, span: float, mix: list[str]) -> None:
+        self.c, self.span, self.mix = cluster, span, mix
+        self.copy: Backup | None = None
+
+    def begin(self, count: int) -> None:
+        for _ in range(count):
+            kind = self.c.random.choice(self.mix)
+            self.c.at(self.c.now + self.c.draw(0.0, self.span), lambda k=kind: self.strike(k))
+
+    def strike(self, kind: str) -> None:
+        node = self.c.nodes[self.c.random.choice(self.c.names)]
+        self.c.tell(f"FATE {kind} {node.name}")
+        getattr(self, kind.replace("-", "_"))(node)
+
+    # ranks and workers
+
+    def rank_dies(self, node: Node) -> None:
+        self.c.die(node, node.rank, "by itself")
+
+    def rank_hangs(self, node: Node) -> None:
+        self.c.hang(node)
+
+    def worker_dies(self, node: Node) -> None:
+        self.c.die(node, "worker", "by itself")
+
+    # daemons and hosts
+
+    def daemon_dies(self, node: Node) -> None:
+        if node.daemon_up:
+            node.end_daemon()
+            self._later(self.c.random.choice([0.3, 3.0, 30.0, 90.0]), lambda: self._daemon(node))
+
+    def host_reboots(self, node: Node) -> None:
+        if node.host_up:
+            self._hurt(node)
+            node.end_host()
+            self._later(self.c.draw(5.0, 120.0), lambda: self._host(node))
+
+    def host_is_lost(self, node: Node) -> None:
+        """For good, until an operator says that it is off, and later brings it back."""
+        if node.host_up and not any(n.lost for n in self.c.nodes.values()):
+            self._hurt(node)
+            node.end_host()
+            node.lost = True
+            self._later(self.c.draw(20.0, 100.0), lambda: self._fence(node))
+
+    # the way to the store, and the store
+
+    def cut(self, node: Node) -> None:
+        node.cut_until = max(node.cut_until, self.c.now + self.c.random.choice([0.5, 3.0, 12.0, 40.0]))
+        node.broken = True
+
+    def deaf(self, node: Node) -> None:
+        node.deaf_until = self.c.now + self.c.random.choice([1.0, 6.0, 20.0])
+
+    def late_watch(self, _: Node) -> None:
+        self.c.slow = self.c.random.choice([0.3, 0.9])
+        self._later(20.0, lambda: setattr(self.c, "slow", 0.0))
+
+    def lease_lapses(self, node: Node) -> None:
+        if self.c.store.up:
+            self.c.store.expire(node.name)
+            node.lease_until = -1.0
+            self.c.published()
+
+    def store_down(self, _: Node) -> None:
+        self._down(self.c.random.choice([1.0, 6.0, 12.0, 30.0]), lambda: None)
+
+    def store_emptied(self, _: Node) -> None:
+        self._down(self.c.draw(1.0, 8.0), self._wiped)
+
+    def store_copied(self, _: Node) -> None:
+        self.copy = self.c.store.backup()
+
+    def store_restored(self, _: Node) -> None:
+        if self.copy is not None:
+            copy = self.copy
+            self._down(self.c.draw(1.0, 8.0), lambda: self._restored(copy))
+
+    # operators
+
+    def operator_restarts(self, node: Node) -> None:
+        if node.daemon_up:
+            self.c.meddled = True
+            node.restart()
+
+    def operator_stops_node(self, node: Node) -> None:
+        self._says(node, node.name, run=False)
+        self._later(self.c.draw(5.0, 60.0), lambda: self._says(node, node.name, run=True))
+
+    def operator_stops_group(self, node: Node) -> None:
+        self._says(node, GROUP, run=False)
+        self._later(self.c.draw(5.0, 60.0), lambda: self._says(node, GROUP, run=True))
+
+    def operator_pauses(self, node: Node) -> None:
+        self._says(node, "all", paused=True)
+        self._later(self.c.draw(5.0, 60.0), lambda: self._says(node, "all", paused=False))
+
+    # afterwards
+
+    def stop(self) -> None:
+        """Faults stop, and operators want everything to run."""
+        for node in self.c.nodes.values():
+            node.cut_until = node.deaf_until = -1.0
+            if node.host_up and not node.daemon_up:
+                node.begin_daemon()
+        self.c.slow, self.c.store.up = 0.0, True
+        self.c.meddled = True
+        for node in self.c.nodes.values():
+            if node.daemon_up:
+                for target, intent in {**node.world.board.intents, **node.world.intents}.items():
+                    if intent.paused or not intent.run:
+                        node.say(target, paused=False, run=True)
+
+    def _later(self, seconds: float, what: Callable[[], object]) -> None:
+        self.c.at(self.c.now + seconds, what)
+
+    def _hurt(self, node: Node) -> None:
+        for name, process in node.processes.items():
+            if process.state in ("starting", "serving"):
+                group = CACHE if name == "worker" else GROUP
+                self.c.trouble.setdefault((group, process.life), f"{node.name} went down")
+        started = node.world.groups[GROUP].started
+        self.c.trouble.setdefault((GROUP, started), f"{node.name} went down")
+
+    def _daemon(self, node: Node) -> None:
+        if node.host_up and not node.daemon_up:
+            node.begin_daemon()
+            self.c.prove(node)
+
+    def _host(self, node: Node) -> None:
+        if not node.host_up:
+            node.host_up, node.lost = True, False
+            node.begin_daemon()
+
+    def _fence(self, node: Node) -> None:
+        if node.lost and self.c.store.up:
+            self.c.store.fence(node.name)
+            self.c.published()
+        self._later(self.c.draw(10.0, 200.0), lambda: self._host(node))
+
+    def _down(self, seconds: float, then: Callable[[], object]) -> None:
+        if not self.c.store.up:
+            return
+        self.c.store.up = False
+        for node in self.c.nodes.values():
+            node.broken = True
+
+        def back() -> None:
+            then()
+            self.c.store.up = True
+
+        self._later(seconds, back)
+
+    def _wiped(self) -> None:
+        self.c.store.wipe()
+        self.c.store.ring.clear()
+
+    def _restored(self, copy: Backup) -> None:
+        self.c.store.restore(copy)
+        # leases that ran at the copy's time run out, and their owners put their keys again
+        for name in self.c.names:
+            self.c.store.expire(name)
+
+    def _says(self, node: Node, target: str, **wish: bool) -> None:
+        if node.daemon_up and node.host_up:
+            self.c.meddled = self.c.meddled or not wish.get("run", True) or "paused" in wish
+            node.say(target, **wish)
+
+
+ALL = (
+    ["rank_dies"] * 4
+    + ["rank_hangs", "worker_dies", "worker_dies", "daemon_dies", "daemon_dies", "host_reboots", "host_is_lost"]
+    + ["cut", "deaf", "late_watch", "lease_lapses", "store_down", "store_down", "store_emptied", "store_copied"]
+    + ["store_restored", "operator_restarts", "operator_stops_node", "operator_stops_group", "operator_pauses"]
+)
+NO_OPERATOR = [k for k in ALL if not k.startswith("operator")]
+
+
+def live(
+    seed: int, size: int, mix: list[str], count: int, rules: Rules | None = None, blind: bool = False
+) -> Story:
+    """One seed from the first start to rest. Raises Broken with the cluster's history attached."""
+    cluster = Cluster(size, seed, rules)
+    cluster.store.blind = blind
+    fates = Fates(cluster, 200.0, mix)
+    try:
+        for node in cluster.nodes.values():
+            node.host_up = True
+            cluster.at(cluster.draw(0.0, 5.0), node.begin_daemon)
+        cluster.run(60.0)
+        fates.begin(count)
+        cluster.run(60.0 + 200.0)
+        cluster.run(cluster.now + 210.0)
+        fates.stop()
+        ends = {"serve": "", "cache": ""}
+        deadline = cluster.now + SETTLED_S
+        while cluster.now < deadline and not all(ends.values()):
+            cluster.run(cluster.now + CHECK_S)
+            ends = {group: cluster.ends(group) for group in ends}
+        for group, end in ends.items():
+            if not end:
+                record = cluster.store.board.records.get(group)
+                phases = {n: f"{m.phase.value}@{m.n}" for n, m in cluster.store.board.phases(group).items()}
+                cluster.broken(f"G: {group} does not come to rest: {record}, {phases}")
+    except Broken as e:
+        e.history = list(cluster.history)  # type: ignore[attr-defined]
+        raise
+    return Story(cluster, ends)
