@@ -93,5 +93,13 @@ def board(group: GroupView, told: Mapping[str, Member], **facts: Any) -> Board:
 def serve(record: GroupRecord, **facts: Any) -> GroupView:
     """The group of the two ranks, on this node alone."""
     begun = record.n if record.stage is Stage.GO else record.n - 1
-    base = GroupView("serve", record, RANKS, nodes=(ME,), learned_at=100.0, started=begun, cleaned=record.n)
+    base = GroupView(
+        "serve",
+        record,
+        RANKS,
+        nodes=(ME,),
+        learned_at=100.0,
+        started=begun,
+        cleaned=record.n,
+    )
     return replace(base, **facts)

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.policy.build import DEATH, FAILING, PASSED, PLANES, RANKS, START_TIMEOUT_S, record, serve, snapshot, view
+from tests.policy.build import (
+    DEATH,
+    FAILING,
+    ME,
+    PASSED,
+    PLANES,
+    RANKS,
+    START_TIMEOUT_S,
+    record,
+    serve,
+    snapshot,
+    view,
+)
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Stage
 from yrnode.model.refusal import Refusal
@@ -107,7 +119,7 @@ def test_the_table_has_every_state() -> None:
 # A rank, whose group decides.
 BUMPED = record(Stage.STOP, 2, cause=replace(DEATH, component="rank/serve/1"))
 GIVEN_UP = record(Stage.FAILED, 2, cause=replace(DEATH, component="rank/serve/1"))
-GO = record(Stage.GO, 1)
+GO = record(Stage.GO, 1, members=(ME,))
 MEMBER: list[tuple[State, Any, dict[str, Any], tuple[Move, Reason] | None]] = [
     (S.STOPPED, BUMPED, {}, (M.CLEAN, R.EXITED)),
     (S.STOPPED, GO, {}, None),

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.policy.build import PLANES, RANKS, spec
 from yrnode.model.action import Action
-from yrnode.model.board import BoardMove, Stored
+from yrnode.model.board import Board, BoardMove, Stored
 from yrnode.model.cause import FAULTS, Cause, Reason
 from yrnode.model.group import GroupMove, Phase, Stage
 from yrnode.model.snapshot import ComponentView, Snapshot
@@ -45,7 +45,7 @@ class Node(RuleBasedStateMachine):
         self.task: dict[str, str] = {}
         self.instances = 0
         self.revision = 0
-        self.world.store_id = "uuid"
+        self.world.board = Board(store_id="uuid")
         self.rounds: int | None = None
         self.blocked: set[str] = set()
         self.fault_bumps: set[int] = set()

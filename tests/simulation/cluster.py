@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tests.simulation.node import CACHE, GROUP, TRUST_S, Node, Process
@@ -20,19 +20,21 @@ HISTORY = 4000
 
 
 class Broken(AssertionError):
-    """An invariant does not hold. The text says which, and the history how it came."""
+    """An invariant does not hold. The text says which, `history` how it came."""
+
+    def __init__(self, text: str, history: Iterable[str]) -> None:
+        super().__init__(text)
+        self.history = tuple(history)
 
 
 @dataclass
 class Rules:
     """What the mutants change."""
 
-    settle: bool = True
+    prove: Callable[[Node], None] = field(default=lambda n: None)
     fresh: Callable[[Node], bool] = field(
         default=lambda n: (
-            bool(n.world.board.store_id)
-            and n.cluster.now - n.proven_at < TRUST_S
-            and n.cluster.now < n.lease_until
+            bool(n.world.board.store_id) and n.cluster.now - n.proven_at < TRUST_S and n.cluster.now < n.lease_until
         )
     )
 
@@ -49,6 +51,8 @@ class Cluster:
         self._count = 0
         self.history: deque[str] = deque(maxlen=HISTORY)
         self.store = ModelStore()
+        self.left = ""
+        """A node that the cluster file no longer has for the serving group."""
         self.nodes = {name: Node(self, name) for name in self.names}
         self.serial = 0
         self.trouble: dict[tuple[str, int], str] = {}
@@ -59,6 +63,17 @@ class Cluster:
         self.slow = 0.0
         """The share of events that the watch delivers late."""
         self._publishing = False
+        self.at(0.0, self.sweep)
+
+    def file(self, node: str) -> tuple[tuple[str, ...], str]:
+        """The serving group's nodes and digest, as the cluster file on a node has them."""
+        if not self.left or node == self.left:
+            return self.names, ""
+        return tuple(n for n in self.names if n != self.left), "without"
+
+    def serving(self) -> list[Node]:
+        """The nodes of the serving group."""
+        return [n for n in self.nodes.values() if n.name != self.left]
 
     # time
 
@@ -87,7 +102,7 @@ class Cluster:
 
     def broken(self, text: str) -> None:
         self.tell(f"BROKEN {text}")
-        raise Broken(f"{text} (seed {self.seed}, {len(self.names)} nodes)")
+        raise Broken(f"{text} (seed {self.seed}, {len(self.names)} nodes)", self.history)
 
     # the store
 
@@ -107,9 +122,18 @@ class Cluster:
             self.at(self.now + self.draw(0.001, 0.03), lambda n=node, b=born: self._arrive(n, b))
 
     def _arrive(self, node: Node, born: int) -> None:
-        if born == node.life and node.daemon_up and node.reaches() and not node.broken:
-            if self.now >= node.deaf_until:
-                node.see()
+        heard = node.reaches() and not node.broken and self.now >= node.deaf_until
+        if born == node.life and node.daemon_up and heard:
+            node.see()
+
+    def sweep(self) -> None:
+        """Leases that nobody has renewed are over."""
+        for node in self.nodes.values():
+            if self.store.up and node.name in self.store.board.nodes and self.now >= node.leased_until:
+                self.tell(f"lease of {node.name} is over")
+                self.store.expire(node.name)
+                self.published()
+        self.at(self.now + 1.0, self.sweep)
 
     def commit(self, node: Node, action: Action, seen: Board, fences: dict[str, int]) -> bool:
         done = self._commit(node, action, seen, fences)
@@ -180,9 +204,9 @@ class Cluster:
 
     def _meet(self, n: int) -> None:
         """The ranks of one life serve when all of them have come."""
-        ranks = [node.processes.get(node.rank) for node in self.nodes.values()]
+        ranks = [node.processes.get(node.rank) for node in self.serving()]
         if all(r is not None and r.life == n and r.state == "starting" for r in ranks):
-            for node in self.nodes.values():
+            for node in self.serving():
                 process = node.processes[node.rank]
                 process.state = "serving"
                 node.result(node.rank, process, "gate", good=True)
@@ -266,11 +290,19 @@ class Cluster:
         if view.name == "worker":
             return
         process = node.processes.get(view.name)
-        whole = all(o.serves() for o in self.nodes.values())
+        whole = all(o.serves() for o in self.serving())
         if process is None or process.state != "serving" or not whole or self.meddled:
             return
         if (GROUP, process.life) not in self.trouble:
             self.broken(f"E: {node.name} stops a rank of a serving group: {cause}")
+
+    def judge_learning(self, node: Node, action: Action) -> None:
+        """What a node has once known it does not forget for what a store has lost."""
+        if action.record is not None and action.record.order < node.world.groups[action.target].record.order:
+            self.broken(f"E: {node.name} takes {action.target} back to life {action.record.n}")
+        before = node.world.intents.get(action.target)
+        if action.intent is not None and before is not None and action.intent.seq < before.seq:
+            self.broken(f"F: {node.name} forgets an operator's later word about {action.target}")
 
     def judge_swap(self, action: Action, move: GroupMove) -> None:
         record = action.record
@@ -295,9 +327,9 @@ class Cluster:
         self.bumps.append((self.now, action.target, record.n, str(record.cause)))
         old = record.n - 1
         excused = record.cause.reason is Reason.START_TIMEOUT and self.trouble
+        excused = excused or record.cause.reason is Reason.STORE
         if record.cause.fault and (action.target, old) not in self.trouble and not excused:
-            if record.cause.reason is not Reason.STORE:
-                self.broken(f"B: {action.target} bumps to {record.n} without a fault: {record.cause}")
+            self.broken(f"B: {action.target} bumps to {record.n} without a fault: {record.cause}")
 
     def ends(self, group: str) -> str:
         """Where a group has come to rest; empty when that is no place to rest."""
@@ -310,11 +342,10 @@ class Cluster:
         up = [n for n in self.nodes.values() if n.daemon_up]
         if record.stage is Stage.GO:
             name = "worker" if group == CACHE else None
-            kept = [n.processes.get(name or n.rank) for n in self.nodes.values()]
+            of = self.nodes.values() if group == CACHE else self.serving()
+            kept = [n.processes.get(name or n.rank) for n in of]
             return "serving" if all(p is not None and p.state == "serving" for p in kept) else ""
         if len(up) < len(self.names):
             return "waiting for an absent node"
         held = [m for m in self.store.board.phases(group).values() if m.phase is Phase.HELD]
         return "held" if held else ""
-
-

@@ -27,6 +27,8 @@ START_S = {"worker": 60.0, "rank": 120.0}
 PROBE_S = 2.0
 LEASE_S = 5.0
 TRUST_S = 4.0
+LOOK_S = 5.0
+"""How long a node sleeps when nothing happens: longer than the real one, which only makes it later."""
 
 
 @dataclass
@@ -53,12 +55,14 @@ class Node:
         self.life = 0
         """Counts daemons: what was begun by an earlier one is void."""
         self.lease_until = -1.0
+        """What this node may count on; `leased_until` is what the store will keep, which is never less."""
+        self.leased_until = -1.0
         self.cut_until = -1.0
         self.deaf_until = -1.0
         self.proven_at = -1.0
         self.broken = True
         self.unbroken_since = 0.0
-        self.settled_at = 0.0
+        self.settled_at = self.looked_at = 0.0
         self.round_due: float | None = None
         self.world = self.make()
 
@@ -92,8 +96,9 @@ class Node:
             start_timeout_s=START_S["rank"],
             checks=(GATE, ACTS),
         )
-        place = world.GroupPlace(self.cluster.names)
-        return world.make([worker, rank], self.cluster.now, self.name, {GROUP: place, CACHE: place})
+        serving = world.GroupPlace(*self.cluster.file(self.name))
+        every = world.GroupPlace(self.cluster.names)
+        return world.make([worker, rank], self.cluster.now, self.name, {GROUP: serving, CACHE: every})
 
     # its life
 
@@ -104,7 +109,12 @@ class Node:
         self.world = self.make()
         for name, kept in self.disk.items():
             self.world.groups[name] = replace(
-                kept, learned_at=now, busy=False, ready_since=None, restart=None, wanted=True, unwanted=None
+                self.world.groups[name],
+                record=kept.record,
+                started=kept.started,
+                cleaned=kept.cleaned,
+                ended=kept.ended,
+                learned_at=now,
             )
         for target, intent in self.intents.items():
             self.world.heed(target, intent)
@@ -155,7 +165,7 @@ class Node:
             if now >= self.lease_until or self.name not in c.store.board.nodes:
                 c.store.join(self.name, Peer(f"{self.name}-{self.life}"))
                 c.published()
-            self.lease_until = now + LEASE_S
+            self.lease_until = self.leased_until = now + LEASE_S
             if self.broken:
                 self.broken, self.unbroken_since = False, now
             if now >= self.deaf_until:
@@ -166,15 +176,20 @@ class Node:
 
     def see(self) -> None:
         """The watch has delivered all there is, and the store's own read says so."""
+        news = not self.cluster.rules.fresh(self)
         self.proven_at = self.cluster.now
-        self.take(self.cluster.store.board)
-
-    def take(self, board: Any) -> None:
+        board = self.cluster.store.board
         if board is not self.world.board:
             older = board.revision < self.world.board.revision
             self.world.take_board(board, self.cluster.now)
             self.judge_store(older)
-        self.wake()
+            news = True
+        if news or self.cluster.now >= self.looked_at + LOOK_S or self.hurried():
+            self.wake()
+
+    def hurried(self) -> bool:
+        """Whether a start waits for the very next proof."""
+        return self.world.components["worker"].state is State.CLEANING
 
     def judge_store(self, older: bool) -> None:
         board = self.world.board
@@ -206,9 +221,11 @@ class Node:
 
     def round(self, born: int) -> None:
         self.round_due = None
+        self.looked_at = self.cluster.now
         if born != self.life or not self.daemon_up:
             return
         c = self.cluster
+        c.rules.prove(self)
         self.world.fresh = c.rules.fresh(self)
         self.world.proven_at = self.proven_at
         self.world.settled = c.now >= self.settled_at
@@ -228,6 +245,7 @@ class Node:
     def act(self, action: Action) -> bool:
         match action.move:
             case GroupMove.LEARN | BoardMove.HEED:
+                self.cluster.judge_learning(self, action)
                 self.world.apply(action, self.cluster.now)
                 self.keep()
                 return True
@@ -297,23 +315,33 @@ class Node:
         c = self.cluster
         # the daemon may be gone while what it had sent is still on its way
         done = self.reaches() and c.commit(self, action, seen, fences)
-        answered = self.reaches() and c.draw(0.0, 1.0) > 0.02
-        if not (done and answered):
+        if not (done and c.draw(0.0, 1.0) > 0.02):
             c.at(c.now + 0.2, lambda: self.settle(born, action))
             return
-        if born == self.life:
-            c.at(c.now + c.draw(0.001, 0.02), lambda: self.settle(born, action, see=True))
+        c.at(c.now + c.draw(0.001, 0.02), lambda: self.settle(born, action, c.store.board))
 
-    def settle(self, born: int, action: Action, see: bool = False) -> None:
+    def settle(self, born: int, action: Action, written: Any = None) -> None:
         if born != self.life:
             return
+        if written is not None:
+            self.learn(action, written)
         if isinstance(action.move, GroupMove):
             self.world.update_group(action.target, busy=False)
         else:
             self.world.saying = self.world.saying - {action.target}
-        if see and self.reaches():
-            self.see()
         self.wake()
+
+    def learn(self, action: Action, written: Any) -> None:
+        """A transaction's answer tells of its own key alone, and earlier than the watch."""
+        board, target = self.world.board, action.target
+        if action.member is not None:
+            part = {**board.phases(target), self.name: action.member}
+            self.world.board = replace(board, members={**board.members, target: part})
+        elif action.record is not None and target in written.records:
+            there = board.records.get(target)
+            if there is None or there.revision < written.records[target].revision:
+                records = {**board.records, target: written.records[target]}
+                self.world.board = replace(board, records=records)
 
     # people
 
@@ -329,4 +357,3 @@ class Node:
     def serves(self) -> bool:
         process = self.processes.get(self.rank)
         return process is not None and process.state == "serving"
-

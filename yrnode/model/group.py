@@ -20,7 +20,10 @@ class Stage(str, Enum):
 
     @property
     def order(self) -> int:
-        return list(Stage).index(self)
+        return _ORDER[self]
+
+
+_ORDER = {stage: i for i, stage in enumerate(Stage)}
 
 
 @dataclass(frozen=True)

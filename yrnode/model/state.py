@@ -19,7 +19,10 @@ class Plane(str, Enum):
 
     @property
     def order(self) -> int:
-        return list(Plane).index(self)
+        return _ORDER[self]
+
+
+_ORDER = {plane: i for i, plane in enumerate(Plane)}
 
 
 class State(str, Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupRecord, Stage
-from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
 from yrnode.policy import cache, intents, restart
 from yrnode.policy.hang import hang
@@ -182,8 +182,7 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
         record = group.record
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
-        # only on go, only with this node's own promise, and once
-        if not c.cleaned or record.stage is not Stage.GO or group.cleaned != record.n or c.generation >= record.n:
+        if not c.cleaned or not may_begin(c, group, s):
             return None
         cause = _why_start(record)
     elif c.blocked is not None:
@@ -198,6 +197,12 @@ def _cleaning(c: ComponentView, s: Snapshot) -> Action | None:
             return None
     # what it needs may have gone while it was being cleaned
     return None if missing(c, s) else Action(Move.START, c.name, cause)
+
+
+def may_begin(c: ComponentView, g: GroupView, s: Snapshot) -> bool:
+    """A rank begins only on go, only on a node that go counts as a member and that has promised to be clean, once."""
+    member = s.me in g.record.members and g.cleaned == g.record.n
+    return g.record.stage is Stage.GO and member and c.generation < g.record.n
 
 
 def _why_start(record: GroupRecord) -> Cause:

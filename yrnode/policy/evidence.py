@@ -51,7 +51,7 @@ def _late(g: GroupView, s: Snapshot) -> Cause | None:
     if s.now < g.learned_at + limit:
         return None
     for node, member in s.board.phases(g.name).items():
-        if member.n == g.record.n and member.phase in (Phase.CLEAN, Phase.STARTING) and node in g.nodes:
+        if member.n == g.record.n and member.phase in (Phase.CLEAN, Phase.STARTING) and node in g.record.members:
             text = f"{node} is still {member.phase.value} {limit:g} s after go"
             return Cause(Reason.START_TIMEOUT, text, member.evidence, _named(g, node))
     return None

@@ -29,13 +29,13 @@ def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> list[str]:
     """The nodes that go waits for, one line each, `but` for one."""
     found = [line for node in g.nodes if node != but and (line := _node(g, node, s))]
     for node in g.record.members:
-        if node not in g.nodes and node not in s.board.fences and (line := _node(g, node, s)):
+        if node not in g.nodes and node not in s.board.fences and (line := _node(g, node, s, same=False)):
             found.append(f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off")
     return found
 
 
-def _node(g: GroupView, node: str, s: Snapshot) -> str:
-    """Why a node is not clean for the record's life; empty when it is."""
+def _node(g: GroupView, node: str, s: Snapshot, *, same: bool = True) -> str:
+    """Why a node is not clean for the record's life; empty when it is. `same`: it is to start from the same file."""
     member = s.board.phases(g.name).get(node)
     if member is None:
         # a fence stands for a worker that is not there; a rank that is not there is missed
@@ -46,7 +46,7 @@ def _node(g: GroupView, node: str, s: Snapshot) -> str:
         return ""
     if member.phase is not Phase.CLEAN:
         return f"{node} ({member.phase.value}{': ' + member.evidence if member.evidence else ''})"
-    return "" if member.digest == g.digest else f"{node} (its cluster file differs)"
+    return "" if member.digest == g.digest or not same else f"{node} (its cluster file differs)"
 
 
 def blocked(g: GroupView, s: Snapshot) -> Cause | None:

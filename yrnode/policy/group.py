@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from yrnode.model.action import Action
 from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Phase, Stage
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.policy import cache, component, evidence, gather, intents, phase, restart, worker
 
@@ -123,8 +123,6 @@ def _tell(g: GroupView, s: Snapshot) -> Action | None:
     member = phase.own(g, s)
     told = s.board.phases(g.name).get(s.me)
     if told is not None and replace(told, rpc_port=None) == member:
-        return None
-    if told is not None and told.n == member.n and told.phase is Phase.CLEAN and member.phase is Phase.CLEAN:
         return None
     return Action(GroupMove.TELL, g.name, g.record.cause, member=member)
 

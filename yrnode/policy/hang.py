@@ -33,9 +33,11 @@ CACHE_SETTLED_S = 60.0
 def hang(c: ComponentView, s: Snapshot) -> Cause | None:
     """Why the running instance hangs, if it does."""
     for first, second in PAIRS.get(c.spec.kind, ()):
-        if _acts(c, first, second) and _stands(c, first) and _fails(c, second):
+        if _fails(c, second) and _stands(c, first) and _acts(c, first, second):
             text = f"hangs: checks {first} and {second} fail together"
             return Cause(Reason.HANG, text, f"{_said(c, first)}; {_said(c, second)}", c.name)
+    if "canary" not in c.checks:
+        return None
     found = _engine(c, s) if _acts(c, "engine", "progress", "canary") else None
     return _link(c, s) if found is None and _acts(c, "progress", "canary", "cache") else found
 

@@ -36,7 +36,7 @@ def decide(s: Snapshot) -> list[Action]:
 
 
 def unsaid(s: Snapshot) -> bool:
-    """Whether an operator's word to this node has not reached the store yet: till then others hold to an older one."""
+    """Whether an operator's word to this node has not reached the store: till then others hold to an older one."""
     return any(s.board.intents.get(target) != kept for target, kept in s.intents.items())
 
 
