@@ -69,7 +69,7 @@ def _judge(g: GroupView, members: list[ComponentView], s: Snapshot) -> Action | 
             continue
         found = component.fault(member, s)
         if found is not None:
-            return _fault(g, members, replace(found, component=member.name), s)
+            return _fault(g, members, replace(found, component=found.component or member.name), s)
     found = worker.evidence(g, s)
     return _bump(g, found, g.record.fails, s.now) if found is not None else None
 
