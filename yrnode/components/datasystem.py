@@ -9,7 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
-from yrnode.components import environment
+from yrnode.components import environment, proxies
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.layout import etcd_endpoints, worker_address
@@ -60,7 +60,7 @@ def spec(host: Host) -> ComponentSpec:
     flags |= ds.args
     launcher = ["-t", f"{ds.start_timeout:.0f}", "-d", str(directory), *_numa(host)]
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
-    env = environment.with_program({**environment.base(host.caller), **environment.no_proxy(cluster)}, argv)
+    env = environment.with_program(proxies.direct(cluster, environment.base(host.caller)), argv)
     where = {"address": address, "cluster_name": ds.cluster_name}
     probe = {
         "python": sdk_python(argv),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from yrnode.components import environment
+from yrnode.components import environment, proxies
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.layout import etcd_nodes
@@ -89,7 +89,7 @@ def spec(host: Host) -> ComponentSpec:
         "etcd",
         Plane.STORE,
         argv + tuple(f"--{k}={v}" for k, v in flags.items()),
-        environment.with_program({**environment.base(host.caller), **environment.no_proxy(cluster)}, argv),
+        environment.with_program(proxies.direct(cluster, environment.base(host.caller)), argv),
         host.dir(NAME),
         host.log(NAME),
         start_timeout_s=60.0,

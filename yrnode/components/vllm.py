@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
-from yrnode.components import environment
+from yrnode.components import environment, proxies
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
@@ -48,7 +48,6 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     files: dict[Path, str] = {}
     env = {
         **host.engine_env,
-        **environment.no_proxy(cluster),
         "PYTHONHASHSEED": "0",
         "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, server.devices)),
         "VLLM_RPC_BASE_PATH": str(run_dir),
@@ -65,6 +64,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
             "DATASYSTEM_CLIENT_LOG_DIR": str(host.places.log_dir / f"{name.replace('/', '-')}-datasystem"),
         }
     env = environment.expand(node_env(cluster, group, host.node), environment.with_program(env, bin_argv))
+    env = proxies.direct(cluster, env)
     for gone in group.unset:
         env.pop(gone, None)
     url = f"{'https' if 'ssl-certfile' in args else 'http'}://{host.address}:{server.port}{args.get('root-path', '')}"
