@@ -94,6 +94,7 @@ async def test_events_since(node, tcp):
     assert [e["seq"] for e in all_of_them] == [1, 2, 3, 4, 5]
     assert [e["what"] for e in (await get(tcp, "/events?since=3"))[1]] == ["e3", "e4"]
     assert (await get(tcp, "/events?since=5"))[1] == []
+    assert (await get(tcp, "/events?since=99"))[1] == []
 
 
 @pytest.mark.parametrize("query", ["since=x", "since=-1", "since=1e3", "wait=%C2%B2", f"since={'9' * 30}"])
