@@ -20,6 +20,7 @@ from yrnode.api.server import Api
 from yrnode.cli.main import main
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.state import Plane, State
+from yrnode.process.lock import NodeLock
 from yrnode.telemetry.event_file import NAME
 
 YRNODE = (sys.executable, "-m", "yrnode.cli.main")
@@ -156,6 +157,16 @@ async def test_no_daemon_is_one_line_with_the_cure(file):
         assert len(err.splitlines()) == 1
         assert "yrnode does not run on n0" in err
         assert f"yrnode run --config {file}" in err
+
+
+async def test_a_daemon_without_its_socket_is_not_said_to_be_down(file, tmp_path):
+    with NodeLock(tmp_path / "state"):
+        for verb in (("status",), ("stop", "all", "--yes")):
+            code, out, err = await process(*verb, "--config", file)
+            assert (code, out) == (1, "")
+            assert f"yrnode runs on n0 (pid {os.getpid()}), but its control socket" in err
+            assert "is gone" in err
+    assert "does not run" in (await process("status", "--config", file))[2]
 
 
 async def test_a_daemon_that_hangs_is_said_so(file, tmp_path):

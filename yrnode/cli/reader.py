@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import select
-import signal
 import threading
-from types import FrameType
+
+CODE = 1
+"""As after a write that nobody reads."""
 
 
 def end_with_it() -> None:
-    """From now on BrokenPipeError in the main thread once nobody can read standard output any more."""
-    main = threading.main_thread()
-    if threading.current_thread() is not main:
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise BrokenPipeError
-
-    signal.signal(signal.SIGPIPE, end)
+    """From now on this process ends when nobody can read its standard output any more: it only follows."""
 
     def watch() -> None:
         poll = select.poll()
         # no event is asked for: an error or a hang-up is told always, and a file has neither
         poll.register(1, 0)
         poll.poll()
-        signal.pthread_kill(main.ident or 0, signal.SIGPIPE)
+        os._exit(CODE)
 
     threading.Thread(target=watch, daemon=True).start()
