@@ -49,7 +49,12 @@ CORRUPT = '{"level":"panic","msg":"failed to recover v3 backend from snapshot","
             "discovery failed: listen tcp 127.0.0.1:2379: bind: address",
         ),
         ([INFO, BIND], True, R.EXITED, "discovery failed: listen tcp"),
-        ([ENV_35], False, R.CONFIGURATION, "conflicting environment variable is shadowed"),
+        (
+            [ENV_35],
+            False,
+            R.CONFIGURATION,
+            "conflicting environment variable is shadowed by corresponding command-line flag: ETCD_NAME",
+        ),
         ([ENV_34], False, R.CONFIGURATION, 'conflicting environment variable "ETCD_NAME"'),
         (
             ["flag provided but not defined: -nosuch", "Usage:", "", "  etcd [flags]"],

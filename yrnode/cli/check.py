@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 def _host_problems(cluster: Cluster, args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """What would fail at the start here, and what is good to know. UsageError for what cannot be run."""
     from yrnode.components import node as components
-    from yrnode.components import proxies
+    from yrnode.components import proxies, strays
     from yrnode.components.supported import refuse_unsupported
     from yrnode.config.node import nic_of, this_node
     from yrnode.preflight import host as preflight
@@ -69,7 +69,7 @@ def _host_problems(cluster: Cluster, args: argparse.Namespace) -> tuple[list[str
         return [], []
     host = components.host_of(cluster, node, os.environ)
     specs = components.specs(host)
-    notes = proxies.notes(host, specs)
+    notes = [*proxies.notes(host, specs), *strays.notes(host, specs)]
     if nic_of(host.address) is None:
         # another host's node: nothing here would be its
         return [], notes

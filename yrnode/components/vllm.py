@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
-from yrnode.components import environment, proxies
+from yrnode.components import environment, proxies, strays
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
@@ -67,6 +67,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     env = proxies.direct(cluster, env)
     for gone in group.unset:
         env.pop(gone, None)
+    strays.refuse_service_link(host, server.group, env)
     url = f"{'https' if 'ssl-certfile' in args else 'http'}://{host.address}:{server.port}{args.get('root-path', '')}"
     return ComponentSpec(
         name,
