@@ -294,7 +294,8 @@ BYE = "(APIServer pid=801) INFO:     Application shutdown complete."
             ["INFO x"],
             Cause(R.START_FAILED, "did not start: killed by SIGTERM"),
         ),
-        (Exit(), True, [], Cause(R.EXITED, "exited: ended, exit code unknown", "")),
+        # ended while no daemon saw it
+        (Exit(), True, ["INFO: GET /load 200"], Cause(R.EXITED, "exited: ended, exit code unknown", "")),
     ],
 )
 def test_a_rank(how: Exit, ready: bool, lines: list[str], cause: Cause) -> None:

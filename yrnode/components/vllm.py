@@ -225,7 +225,7 @@ def _shutdown_timeout(args: Mapping[str, Any]) -> float:
 
 def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
     """The cause of an exit that nobody asked for, whatever its code: vLLM ends with 0 after its engine died."""
-    root = _root_cause(lines, died=how.signal is not None)
+    root = _root_cause(lines, died=how.code is None)
     if not ready:
         if how.code == 2:
             return Cause(Reason.CONFIGURATION, "vllm refused its command line (exit code 2)", root, name)
@@ -239,7 +239,8 @@ def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
 def _root_cause(lines: list[str], died: bool) -> str:
     """argparse's line, else the first ERROR line that names a process, else the last line that says anything.
 
-    One that `died` of a signal had no last word: its last line would mislead. A warning may speak of errors too.
+    One that `died` of a signal, or unseen, had no last word: its last line would mislead. A warning may speak of
+    errors too.
     """
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     for line in told:
