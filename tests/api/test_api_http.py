@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -94,6 +95,7 @@ async def test_events_since(node, tcp):
     assert [e["seq"] for e in all_of_them] == [1, 2, 3, 4, 5]
     assert [e["what"] for e in (await get(tcp, "/events?since=3"))[1]] == ["e3", "e4"]
     assert (await get(tcp, "/events?since=5"))[1] == []
+    assert (await get(tcp, "/events?since=99"))[1] == []
 
 
 @pytest.mark.parametrize("query", ["since=x", "since=-1", "since=1e3", "wait=%C2%B2", f"since={'9' * 30}"])
@@ -326,6 +328,39 @@ async def test_a_stale_socket_is_replaced_a_live_one_is_not(node, api, tmp_path)
     third = Api(node, "127.0.0.1", 0, stale)
     await third.start()
     await third.close()
+
+
+async def test_a_socket_that_somebody_removes_is_made_anew(node, tmp_path, monkeypatch):
+    monkeypatch.setattr("yrnode.api.server.LOOK_S", 0.02)
+    run_dir = tmp_path / "run"
+    api = Api(node, "127.0.0.1", 0, run_dir / "yrnode.sock")
+    await api.start()
+    try:
+        for _ in range(3):
+            shutil.rmtree(run_dir)
+            await until((run_dir / "yrnode.sock").exists)
+            assert stat.S_IMODE((run_dir / "yrnode.sock").stat().st_mode) == 0o600
+            async with aiohttp.ClientSession(
+                base_url="http://x", connector=aiohttp.UnixConnector(str(run_dir / "yrnode.sock"))
+            ) as unix:
+                await until_answered(unix)
+        shutil.rmtree(run_dir)
+        run_dir.write_text("in the way")
+        await asyncio.sleep(0.1)
+        run_dir.unlink()
+        await until((run_dir / "yrnode.sock").exists)
+    finally:
+        await api.close()
+    assert list(run_dir.iterdir()) == []
+
+
+async def until_answered(unix):
+    for _ in range(200):
+        with contextlib.suppress(aiohttp.ClientError):
+            assert (await get(unix, "/livez"))[0] == 200
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("no answer")
 
 
 async def test_what_is_no_socket_is_left_alone(node, tmp_path):

@@ -271,6 +271,20 @@ async def test_a_store_that_does_not_answer_says_nothing_about_the_worker() -> N
             assert (result.verdict, str(error) in result.evidence) == (Verdict.UNKNOWN, True)
 
 
+class SilentStore:
+    async def get(self, key: str) -> KeyValue | None:
+        await asyncio.sleep(30)
+        return None
+
+
+async def test_a_silent_store_runs_out_of_time_before_the_probe_does() -> None:
+    for kind in (WorkerKeyCheck, RingCheck):
+        check = kind(CheckSpec("x", "x", 0.1, 0.2, params=PARAMS), tools(store=SilentStore(), steady_s=STEADY_S))
+        # out of the probe's own time would be a failure of the worker
+        result = await asyncio.wait_for(check.probe(TARGET), 0.2)
+        assert (result.verdict, result.evidence) == (Verdict.UNKNOWN, "the store does not answer in time")
+
+
 async def test_which_keys_are_asked_for() -> None:
     plain = FakeStore(b"")
     await key(plain)

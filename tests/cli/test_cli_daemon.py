@@ -20,6 +20,7 @@ from yrnode.api.server import Api
 from yrnode.cli.main import main
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.state import Plane, State
+from yrnode.process.lock import NodeLock
 from yrnode.telemetry.event_file import NAME
 
 YRNODE = (sys.executable, "-m", "yrnode.cli.main")
@@ -158,6 +159,16 @@ async def test_no_daemon_is_one_line_with_the_cure(file):
         assert f"yrnode run --config {file}" in err
 
 
+async def test_a_daemon_without_its_socket_is_not_said_to_be_down(file, tmp_path):
+    with NodeLock(tmp_path / "state"):
+        for verb in (("status",), ("stop", "all", "--yes")):
+            code, out, err = await process(*verb, "--config", file)
+            assert (code, out) == (1, "")
+            assert f"yrnode runs on n0 (pid {os.getpid()}), but its control socket" in err
+            assert "is gone" in err
+    assert "does not run" in (await process("status", "--config", file))[2]
+
+
 async def test_a_daemon_that_hangs_is_said_so(file, tmp_path):
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as s:
@@ -197,6 +208,8 @@ async def test_events_as_text_and_json(file, node, api):
     assert [json.loads(line)["seq"] for line in out.splitlines()] == [59, 60]
     _, out, _ = await yrnode("events", "--since", "57", "-o", "json", "--config", file)
     assert [json.loads(line)["seq"] for line in out.splitlines()] == [58, 59, 60]
+    for future in ("60", "61", "999"):
+        assert await yrnode("events", "--since", future, "-o", "json", "--config", file) == (0, "", "")
 
 
 async def test_events_follow_over_a_restart_of_the_daemon(file, node, api, tmp_path):
@@ -331,6 +344,37 @@ async def test_a_closed_pipe_leaves_no_traceback(file, node, api):
     os.close(read)
     _, err = await asyncio.wait_for(child.communicate(), 15)
     assert (child.returncode, err) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    "words", [("logs", "-f", "etcd"), ("events", "-f"), ("status", "--watch")], ids=lambda w: w[0]
+)
+async def test_who_follows_ends_with_his_reader_though_nothing_is_written(file, node, api, words):
+    node.logs["etcd"][1].write_text("one\n")
+    node.events.emit("etcd", "one", START)
+    read, write = os.pipe()
+    child = await started(*words, "--config", file, stdout=write)
+    os.close(write)
+    assert await asyncio.to_thread(os.read, read, 1000)
+    os.close(read)
+    _, err = await asyncio.wait_for(child.communicate(), 10)
+    assert (child.returncode, err) == (1, b"")
+
+
+async def test_following_from_a_number_that_is_not_there_yet(file, node, api):
+    node.events.emit("etcd", "one", START)
+    async with following("events", "-f", "--since", "2", "-o", "json", "--config", file) as child:
+        await until_streamed(node)
+        for what in ("two", "three"):
+            node.events.emit("etcd", what, START)
+        assert json.loads(await next_line(child))["what"] == "three"
+
+
+async def until_streamed(node):
+    end = time.monotonic() + 10
+    while not node.events._wakers:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
 
 
 async def test_no_proxy_is_asked(file, api, tmp_path):

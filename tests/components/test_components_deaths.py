@@ -49,7 +49,12 @@ CORRUPT = '{"level":"panic","msg":"failed to recover v3 backend from snapshot","
             "discovery failed: listen tcp 127.0.0.1:2379: bind: address",
         ),
         ([INFO, BIND], True, R.EXITED, "discovery failed: listen tcp"),
-        ([ENV_35], False, R.CONFIGURATION, "conflicting environment variable is shadowed"),
+        (
+            [ENV_35],
+            False,
+            R.CONFIGURATION,
+            "conflicting environment variable is shadowed by corresponding command-line flag: ETCD_NAME",
+        ),
         ([ENV_34], False, R.CONFIGURATION, 'conflicting environment variable "ETCD_NAME"'),
         (
             ["flag provided but not defined: -nosuch", "Usage:", "", "  etcd [flags]"],
@@ -183,7 +188,7 @@ IN_USE = "ZMQ bind to tcp://127.0.0.1:21881 unsuccessful: Address already in use
     ],
 )
 def test_a_worker_that_did_not_start(tmp_path: Path, lines: list[str], reason: Reason, evidence: str) -> None:
-    found = datasystem.read_death(Exit(code=1), False, lines, tmp_path)
+    found = datasystem.read_death(Exit(code=1), False, lines, tmp_path, None)
     assert found == Cause(reason, "did not start: exit code 1", evidence, "worker")
 
 
@@ -195,31 +200,34 @@ def test_a_real_dscli(tmp_path: Path, demo: Host) -> None:
     argv = [dscli, "start", "-t", "30", "-d", str(tmp_path), "-w", *where, "--foo_bar", "1"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     found = datasystem.read_death(
-        Exit(code=done.returncode), False, (done.stdout + done.stderr).splitlines(), tmp_path
+        Exit(code=done.returncode), False, (done.stdout + done.stderr).splitlines(), tmp_path, None
     )
     assert found.reason is R.CONFIGURATION
     assert found.evidence == "ERROR: unknown command line flag 'foo_bar'"
 
 
 KILLED = "local node failed time 31200.6 has been reached 10000, need kill local worker"
+HEAD = "2026-11-30T01:07:34.012350 | E | etcd_store.cpp:631 |   | {pid}:2655 |  |  |  "
 
 
 def test_a_worker_that_ended_itself(tmp_path: Path) -> None:
     log = tmp_path / "datasystem_worker.INFO.log"
     older = tmp_path / "older.INFO.log"
-    older.write_text("ready for passive scaling down\n")
+    older.write_text(HEAD.format(pid=2601) + "ready for passive scaling down\n")
     os.utime(older, (1, 1))
-    log.write_text("x\n" * 50000 + f"2026 | E | {KILLED}\nlast words\n")
-    found = datasystem.read_death(Exit(signal=9), True, [], tmp_path)
+    log.write_text("x\n" * 50000 + HEAD.format(pid=2601) + f"{KILLED}\nlast words\n")
+    found = datasystem.read_death(Exit(signal=9), True, [], tmp_path, 2601)
     assert found.text == "exited: killed by SIGKILL: it ended itself, out of the ring"
     assert found.evidence.endswith(KILLED)
+    quiet = Cause(R.EXITED, "exited: killed by SIGKILL", "", "worker")
+    # all instances write to one file: an earlier one's last words are not this one's
+    for pid in (260, 26011, None):
+        assert datasystem.read_death(Exit(signal=9), True, [], tmp_path, pid) == quiet
     log.write_text("nothing of the kind\n")
-    assert datasystem.read_death(Exit(signal=9), True, [], tmp_path) == Cause(
-        R.EXITED, "exited: killed by SIGKILL", "", "worker"
-    )
+    assert datasystem.read_death(Exit(signal=9), True, [], tmp_path, 2601) == quiet
     log.unlink()
     older.unlink()
-    assert datasystem.read_death(Exit(signal=9), True, [], tmp_path / "none").evidence == ""
+    assert datasystem.read_death(Exit(signal=9), True, [], tmp_path / "none", 2601).evidence == ""
 
 
 # ranks
@@ -286,7 +294,8 @@ BYE = "(APIServer pid=801) INFO:     Application shutdown complete."
             ["INFO x"],
             Cause(R.START_FAILED, "did not start: killed by SIGTERM"),
         ),
-        (Exit(), True, [], Cause(R.EXITED, "exited: ended, exit code unknown", "")),
+        # ended while no daemon saw it
+        (Exit(), True, ["INFO: GET /load 200"], Cause(R.EXITED, "exited: ended, exit code unknown", "")),
     ],
 )
 def test_a_rank(how: Exit, ready: bool, lines: list[str], cause: Cause) -> None:

@@ -124,6 +124,15 @@ CANNOT_WORK = {
     "10.0.0.1 is n0's address; give each node its own",
     "cluster: a\nnodes:\n  n0: {address: 10.0.0.1}\n  n1: {address: 127.0.0.1}\n" + GROUP: "4: nodes.n1.address: "
     "other nodes cannot reach 127.0.0.1; write the address of its network interface",
+    FILE
+    + "env: {VLLM_PORT: 'tcp://10.0.0.2:8000'}\n": '4: env.VLLM_PORT: "tcp://10.0.0.2:8000" is no port, and vLLM '
+    "refuses it; write a number or remove it",
+    "cluster: a\nnodes:\n  n0: {address: 10.0.0.1, env: {VLLM_PORT: x}}\n"
+    + GROUP: '3: nodes.n0.env.VLLM_PORT: "x" is no port, and vLLM refuses it; write a number or remove it',
+    group("ranks: {n0: 1}\n    env: {VLLM_PORT: -1}"): '7: groups.serve.env.VLLM_PORT: "-1" is no port, and vLLM '
+    "refuses it; write a number or remove it",
+    group("ranks: {n0: 1}\n    nodes: {n0: {env: {VLLM_PORT: ''}}}"): '7: groups.serve.nodes.n0.env.VLLM_PORT: "" is '
+    "no port, and vLLM refuses it; write a number or remove it",
     FILE + "etcd: {nodes: [n0, n1]}\n": "4: etcd.nodes: 2 nodes are no good majority; name 1, 3 or 5",
     FILE + "etcd: {nodes: [n5]}\n": "4: etcd.nodes[0]: there is no node n5; known: n0, n1",
     FILE + "etcd: {nodes: [n0, n0, n1]}\n": "4: etcd.nodes: n0 is named twice; name each node once",

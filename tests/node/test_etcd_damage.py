@@ -134,7 +134,7 @@ def test_a_database_that_is_gone() -> None:
         kept = {p.relative_to(data): p.read_bytes() for p in data.rglob("*.snap")}
         assert kept == left
         assert [p.name for p in data.parent.iterdir() if p.name.startswith("etcd")] == ["etcd"]
-        # a rank that dies now is stopped and waits: it needs the worker, and that has no store
+        # never a loop for ever
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             assert node.component("etcd")["state"] == "failed"

@@ -71,8 +71,9 @@ def test_the_second_identical_prompt_hits_the_external_cache(node: YrNode) -> No
     report = json.loads(done.stdout)
     assert done.returncode == 0, report
     assert report["completion"]
-    assert report["external_cache_hits"] > 0
-    assert report["ranks"]["rank/serve/1"]["external_hits"] == report["external_cache_hits"]
+    hits = [report["ranks"][f"rank/serve/{n}"]["external_hits"] for n in (0, 1)]
+    assert min(hits) > 0, "each found what the other had stored"
+    assert report["external_cache_hits"] == sum(hits)
 
 
 def test_a_killed_etcd_restarts_on_its_data_and_nothing_else_does(node: YrNode) -> None:

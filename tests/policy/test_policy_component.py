@@ -284,6 +284,14 @@ def test_what_is_not_wanted_waits_for_nothing() -> None:
     assert component.waits_for(view("worker", S.STOPPED, wanted=False), snapshot(view("etcd", S.FAILED))) == []
 
 
+def test_a_check_says_nothing_against_a_worker_just_after_an_outage() -> None:
+    sick = view("worker", S.UNHEALTHY, checks={"acts": FAILING})
+    assert decide(sick, store_since=100.0 - component.STORE_STEADY_S + 0.1) is None
+    assert decide(sick, store_since=100.0 - component.STORE_STEADY_S) == (M.STOP, R.CHECK)
+    # what is dead or hangs is no afterpains
+    assert decide(view("worker", death=DEATH), store_since=99.9) == (M.STOP, R.EXITED)
+
+
 REFUSAL = Refusal(1.0, "alarm NOSPACE on member a")
 
 

@@ -223,9 +223,11 @@ def test_whose_link_it_is() -> None:
     one = judged(linked(RANKS[0], **DEAD), linked(RANKS[1]))
     assert one is not None
     assert "short ones do: the rank's link to the cache is dead [cache: requests with external hits" in one
-    both = judged(linked(RANKS[0], **DEAD), linked(RANKS[1], cache=lost(1)))
+    g = serve(group_record())
+    both = group.decide(g, snapshot(linked(RANKS[0], **DEAD), linked(RANKS[1], cache=lost(1)), group=g))
     assert both is not None
-    assert "those of every rank of this node, and its worker is to blame" in both
+    assert "short ones do: on every rank of this node, so its worker is to blame" in both.cause.text
+    assert (both.move, both.cause.component) == (GroupMove.BUMP, "worker")
     alone = snapshot(linked(RANKS[0], **DEAD))
     del alone.components[RANKS[1]]  # type: ignore[attr-defined]
     found = hang(alone.components[RANKS[0]], alone)

@@ -14,22 +14,24 @@ from yrnode.model.group import GroupKind, GroupMove, Stage
 from yrnode.model.memory import Held, Memory, MemoryNeed
 from yrnode.model.snapshot import ComponentView, Failure
 from yrnode.model.state import Move, State
-from yrnode.policy.memory import lacking, shortage
+from yrnode.policy.memory import LET_GO_S, lacking, shortage
 from yrnode.policy.plan import decide
 
 MIB = 1024**2
 WHERE = "MemAvailable"
+NOW = 100.0
+"""The snapshots' own."""
 BOTH = frozenset(RANKS)
 STRANGER = "pid 7 (python)"
 
 
 def worker(
-    free: int, *held: Held, total: int = 1000, looked: bool = True, need: int = 256, **facts: Any
+    free: int, *held: Held, total: int = 1000, waited: float = LET_GO_S, need: int = 256, **facts: Any
 ) -> ComponentView:
     """A worker that is being cleaned, with so many MiB free; `held` in MiB too."""
     state = facts.pop("state", State.CLEANING)
-    pieces = tuple(replace(h, size=h.size * MIB) for h in held) if looked else None
-    seen = Memory(free * MIB, total * MIB, WHERE, pieces)
+    pieces = tuple(replace(h, size=h.size * MIB) for h in held)
+    seen = Memory(free * MIB, total * MIB, WHERE, pieces, NOW - waited)
     needs = replace(spec("worker"), memory=MemoryNeed(need * MIB, huge=facts.pop("huge", False)))
     return replace(view("worker", state), **{"spec": needs, "memory": seen, **facts})
 
@@ -67,7 +69,7 @@ def test_ranks_restart_when_only_what_they_map_is_in_the_way(c: ComponentView, n
         pytest.param(worker(256, Held(200, BOTH)), id="it fits"),
         pytest.param(worker(200, Held(20, BOTH)), id="it would not fit without either"),
         pytest.param(worker(200), id="nobody maps any"),
-        pytest.param(worker(200, Held(60, BOTH), looked=False), id="not looked for yet"),
+        pytest.param(worker(200, Held(60, BOTH), waited=LET_GO_S - 0.1), id="they may yet let go"),
         pytest.param(worker(200, Held(60, BOTH | {STRANGER})), id="a stranger maps it too"),
         pytest.param(worker(200, Held(60, frozenset({STRANGER}))), id="only a stranger maps it"),
         pytest.param(worker(200, Held(60, BOTH), state=State.STOPPING), id="it is not gone yet"),
@@ -128,7 +130,6 @@ def test_a_ranks_own_fault_comes_first() -> None:
     [
         (worker(256), None, ""),
         (worker(10, memory=None), None, ""),
-        (worker(200, looked=False), Reason.MEMORY, "not started: not enough memory is free"),
         (
             worker(200, Held(60, BOTH)),
             Reason.MEMORY,

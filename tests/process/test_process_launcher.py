@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from tests.process.lab import Lab, gone, read_pid, until
 from yrnode.process.exit import Exit
@@ -65,3 +66,52 @@ async def test_a_launcher_that_is_killed_leaves_nothing_after_the_stop(lab: Lab)
     assert lab.exits == [Exit(signal=9)]
     assert await instance.stop(grace_s=5.0) == []
     assert gone(real)
+
+
+async def test_a_launcher_that_is_held_up_does_not_hide_what_it_has_started(lab: Lab) -> None:
+    instance = await lab.started(LAUNCHER.format(real=SLEEP, then=SLEEP), launcher=True)
+    os.kill(instance.launched.proc.pid, signal.SIGSTOP)
+    real = await real_of(lab)
+    await until(lambda: instance.pid)
+    assert instance.pid == real
+    assert instance.record.main is not None
+    assert instance.record.main.pid == real
+    assert lab.exits == []
+    # it cannot say why any more: the end is seen all the same
+    os.kill(real, signal.SIGKILL)
+    await until(lambda: lab.exits)
+    # while its parent lives, how it ended is the parent's to know
+    assert lab.exits == [Exit()]
+    # and nobody waits for a frozen one to obey
+    began = time.monotonic()
+    assert await instance.stop(grace_s=20.0) == []
+    assert time.monotonic() - began < 10
+
+
+async def test_an_end_during_the_launch_is_told_with_the_launchers_last_words(lab: Lab) -> None:
+    then = "while test -e wait; do sleep 0.01; done; echo why; exit 3"
+    (lab.home / "worker").mkdir()
+    (lab.home / "worker/wait").touch()
+    instance = await lab.started(LAUNCHER.format(real=SLEEP, then=then), launcher=True)
+    real = await real_of(lab)
+    await until(lambda: instance.pid)
+    os.kill(real, signal.SIGKILL)
+    await until(lambda: instance.main is not None and instance.main.exit)
+    assert lab.exits == []
+    (lab.home / "worker/wait").unlink()
+    await until(lambda: lab.exits)
+    assert lab.exits == [Exit(code=3)]
+
+
+async def test_an_end_during_the_launch_that_the_launcher_did_not_notice(lab: Lab) -> None:
+    then = "while test -e wait; do sleep 0.01; done; exit 0"
+    (lab.home / "worker").mkdir()
+    (lab.home / "worker/wait").touch()
+    instance = await lab.started(LAUNCHER.format(real=SLEEP, then=then), launcher=True)
+    real = await real_of(lab)
+    await until(lambda: instance.pid)
+    os.kill(real, signal.SIGKILL)
+    await until(lambda: instance.main is not None and instance.main.exit)
+    (lab.home / "worker/wait").unlink()
+    await until(lambda: lab.exits)
+    assert lab.exits == [Exit()]

@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,11 @@ class YrNode:
         self.process: subprocess.Popen[bytes] | None = None
         self.api = text.partition('listen: "')[2].partition('"')[0]
 
-    def start(self, env: dict[str, str] | None = None) -> None:
+    def start(self, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """`prefix`: words before the command line, of a program that becomes what it is given."""
         with open(self.output, "ab") as out:
             self.process = subprocess.Popen(
-                [str(BIN / "yrnode"), "run", "--config", str(self.config)],
+                [*prefix, str(BIN / "yrnode"), "run", "--config", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -90,8 +90,9 @@ def session(leader: int) -> list[table.Proc]:
 
 
 def member(node: YrNode, rank: str, title: str) -> table.Proc:
-    """The rank's process whose title holds this."""
-    return next(p for p in session(node.pids()[rank]) if title in p.comm)
+    """The rank's process whose title holds this; `vllm serve` itself where it is empty."""
+    leader = node.pids()[rank]
+    return next(p for p in session(leader) if (title in p.comm if title else p.pid == leader))
 
 
 def check(node: YrNode, rank: str, name: str) -> tuple[str, str]:

@@ -114,7 +114,7 @@ def test_memory_is_bounded_and_long_words_are_cut():
     assert numbers(log.since(0)) == list(range(21, 31))
     assert numbers(log.since(28)) == [29, 30]
     assert log.since(30) == []
-    assert numbers(log.since(10**9)) == list(range(21, 31)), "a number from another life asks for all"
+    assert log.since(10**9) == []
     assert len(log.since(29)[0].evidence) == LONGEST_TEXT + 1
 
 

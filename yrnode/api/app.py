@@ -107,12 +107,13 @@ async def _events(request: web.Request) -> web.StreamResponse:
         return await _stream(request, since)
     log = request.app[NODE].events
     wait = min(_number(request, "wait") or 0, LONGEST_WAIT_S)
-    found = log.since(since or 0)
+    since = min(since or 0, log.last)
+    found = log.since(since)
     if not found and wait:
-        feed = log.subscribe(since or 0)
+        feed = log.subscribe(since)
         try:
             found = [await asyncio.wait_for(feed.__anext__(), wait)]
-            found = log.since(since or 0) or found
+            found = log.since(since) or found
         except asyncio.TimeoutError:
             pass
         finally:

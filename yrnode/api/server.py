@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -16,12 +19,19 @@ from yrnode.api.node import Node
 from yrnode.model.errors import UsageError
 from yrnode.residue.ports import holder
 
+log = logging.getLogger("yrnode.api")
+
+LOOK_S = 1.0
+"""From one look after the control socket to the next."""
 _IDLE_S = 15.0
 _GRACE_S = 0.5
 
 
 MOST_CONNECTIONS = 256
 """On each listener: who holds many connections open takes no sockets from the checks."""
+
+
+Accept = Callable[[], asyncio.BaseProtocol]
 
 
 class _Full(asyncio.Protocol):
@@ -40,6 +50,7 @@ class Api:
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.base_events.Server] = []
         self._inode: tuple[int, int] | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -50,9 +61,9 @@ class Api:
         """Listen on both. UsageError when an address is taken or cannot be had; then nothing is left listening."""
         try:
             unix = _unix_socket(self._path)
-            status = self._path.lstat()
-            self._inode = status.st_dev, status.st_ino
-            await self._serve(control_app(self._node), unix)
+            self._inode = _inode(self._path)
+            accept = await self._serve(control_app(self._node), unix)
+            self._keeping = asyncio.create_task(self._keep(accept), name="control socket")
             tcp = _tcp_socket(self._host, self._port)
             self._port = tcp.getsockname()[1]
             await self._serve(read_app(self._node), tcp)
@@ -62,6 +73,9 @@ class Api:
 
     async def close(self) -> None:
         """Stop listening, end open streams within about a second, and remove the socket."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -72,7 +86,28 @@ class Api:
             _unlink_own(self._path, self._inode)
             self._inode = None
 
-    async def _serve(self, app: web.Application, sock: socket.socket) -> None:
+    async def _keep(self, accept: Accept) -> None:
+        """Somebody may remove run_dir: nobody could then tell this daemon anything."""
+        told = False
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if _inode(self._path) is not None:
+                continue
+            try:
+                unix = _unix_socket(self._path)
+            except UsageError as e:
+                if not told:
+                    log.warning("the control socket is gone and cannot be made anew: %s", e)
+                told = True
+                continue
+            told = False
+            self._inode = _inode(self._path)
+            # the first server is the control socket's
+            self._servers[0].close()
+            self._servers[0] = await asyncio.get_running_loop().create_server(accept, sock=unix)
+            log.warning("the control socket %s was gone; it is made anew", self._path)
+
+    async def _serve(self, app: web.Application, sock: socket.socket) -> Accept:
         # an idle or slow client is cut off; aiohttp bounds the size of headers itself
         runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=_IDLE_S, lingering_time=1.0, shutdown_timeout=_GRACE_S
@@ -87,6 +122,7 @@ class Api:
             return handler() if len(handler.connections) < MOST_CONNECTIONS else _Full()
 
         self._servers.append(await asyncio.get_running_loop().create_server(accept, sock=sock))
+        return accept
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:
@@ -159,10 +195,15 @@ def _make_room(path: Path) -> None:
     raise UsageError(f"another yrnode answers on {path}; stop it first, or choose another run_dir")
 
 
-def _unlink_own(path: Path, inode: tuple[int, int]) -> None:
+def _inode(path: Path) -> tuple[int, int] | None:
     try:
         status = path.lstat()
-        if (status.st_dev, status.st_ino) == inode:
-            path.unlink()
     except OSError:
-        pass
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _unlink_own(path: Path, inode: tuple[int, int]) -> None:
+    if _inode(path) == inode:
+        with contextlib.suppress(OSError):
+            path.unlink()

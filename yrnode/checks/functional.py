@@ -1,4 +1,4 @@
-"""The deployment guides' functional checks: health, a completion, and the same prompt twice.
+"""The deployment guides' functional checks: health, a completion, and the same prompt a second time.
 
 For the external cache a prompt of several blocks goes to one rank and then to the others: a rank that has the prompt
 in its own cache never asks the external one. A rank alone in its group gets it twice, and what its metrics say is

@@ -7,18 +7,24 @@ come back.
 
 from __future__ import annotations
 
+import asyncio
+
 from yrnode.checks.base import Stateless, Target
 from yrnode.model.verdict import Result, fail, ok, unknown
 from yrnode.store.errors import StoreError
 from yrnode.store.keys import DatasystemKeys, ring_has
+from yrnode.store.transport import within
 
 
 class _StoreWord(Stateless):
     async def _read(self, key: str) -> bytes | Result | None:
         try:
-            found = await self.tools.store.get(key)
+            # sooner than this probe itself runs out of time, which would count against the worker
+            found = await within(self.tools.store.get(key), self.spec.timeout_s * 0.75)
         except StoreError as e:
             return unknown(f"the store does not answer: {e}")
+        except asyncio.TimeoutError:
+            return unknown("the store does not answer in time")
         return found.value if found else None
 
     def _bad(self, evidence: str) -> Result:

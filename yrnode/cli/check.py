@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     file = find_file(args.config)
     try:
         cluster = load(file)
-        host = _host_problems(cluster, args)
+        host, notes = _host_problems(cluster, args)
     except UsageError as e:
         if args.output == "json":
             print(json.dumps({"ok": False, "file": file, "errors": list(e.lines), "host": []}))
@@ -40,18 +40,21 @@ def run(args: argparse.Namespace) -> int:
         return 2
     nodes, groups = list(cluster.nodes), list(cluster.groups)
     if args.output == "json":
-        found = {"ok": not host, "file": file, "errors": [], "host": host}
+        found = {"ok": not host, "file": file, "errors": [], "host": host, "notes": notes}
         print(json.dumps({**found, "cluster": cluster.cluster, "nodes": nodes, "groups": groups}))
     else:
         print(f"{file}: good: cluster {cluster.cluster}, nodes {', '.join(nodes)}, groups {', '.join(groups)}")
+        for line in notes:
+            print(line)
     for line in host:
         print(line, file=sys.stderr)
     return 1 if host else 0
 
 
-def _host_problems(cluster: Cluster, args: argparse.Namespace) -> list[str]:
-    """What would fail at the start here. UsageError for what the file says and cannot be run."""
+def _host_problems(cluster: Cluster, args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """What would fail at the start here, and what is good to know. UsageError for what cannot be run."""
     from yrnode.components import node as components
+    from yrnode.components import proxies, strays
     from yrnode.components.supported import refuse_unsupported
     from yrnode.config.node import nic_of, this_node
     from yrnode.preflight import host as preflight
@@ -63,11 +66,12 @@ def _host_problems(cluster: Cluster, args: argparse.Namespace) -> list[str]:
         # a file may be checked anywhere: only a node that is named must be in it
         if args.node or os.environ.get("YRNODE_NODE"):
             raise
-        return []
+        return [], []
     host = components.host_of(cluster, node, os.environ)
     specs = components.specs(host)
+    notes = [*proxies.notes(host, specs), *strays.notes(host, specs)]
     if nic_of(host.address) is None:
         # another host's node: nothing here would be its
-        return []
+        return [], notes
     # a daemon that runs holds the ports itself
-    return [] if (host.places.run_dir / SOCKET).exists() else preflight.problems(host, specs)
+    return [] if (host.places.run_dir / SOCKET).exists() else preflight.problems(host, specs), notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 from yrnode.cli.errors import Down, NotGood
 from yrnode.cli.place import Place
 from yrnode.model.errors import UsageError
+from yrnode.process.lock import NAME, held
 
 _LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (a listener's wildcard is asked by loopback)
 
@@ -139,6 +141,13 @@ class Client:
 
     def _down(self) -> Down:
         p = self._place
+        with contextlib.suppress(OSError):
+            if not p.socket.exists() and held(p.state_dir):
+                pid = (p.state_dir / NAME).read_text(errors="replace").strip() or "unknown"
+                return Down(
+                    f"yrnode runs on {p.node} (pid {pid}), but its control socket {p.socket} is gone; it makes a new "
+                    "one within seconds where it can, else restart it: systemctl restart yrnode"
+                )
         return Down(
             f"yrnode does not run on {p.node or 'this node'}: no answer on {p.socket}; "
             f"start it: systemctl start yrnode, or yrnode run --config {p.file}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
+from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down
 from yrnode.cli.place import Place, find
@@ -39,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         events = events[-args.n :] if args.n > 0 else []
     _show(events, args.output)
     if args.follow:
-        _follow(client, events[-1]["seq"] if events else max(args.since or 0, 0), args.output)
+        reader.end_with_it()
+        _follow(client, events[-1]["seq"] if events else max(args.since or 0, 0), args.since or 0, args.output)
     return 0
 
 
@@ -50,15 +52,15 @@ def _from_file(place: Place, since: int) -> list[dict[str, Any]]:
     return [e.as_dict() for e in events if e.seq > since]
 
 
-def _follow(client: Client, seen: int, output: str) -> None:
-    """For ever, over restarts of the daemon; what happened in between is not lost."""
+def _follow(client: Client, seen: int, after: int, output: str) -> None:
+    """For ever, over restarts of the daemon; what happened in between is not lost. `after`: the number asked for."""
     told = False
     while True:
         try:
             for event in client.stream(f"/events?since={seen}"):
                 told = False
                 if event is not None:
-                    _show([event], output)
+                    _show([event] if event["seq"] > after else [], output)
                     seen = event["seq"]
         except Down as e:
             if not told:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
+from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down, NotGood
 from yrnode.cli.place import Place, find
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         ends = {found[-1]: found[-1].stat().st_size}
         show(last_lines(found, max(args.n, 0), ends))
         if args.follow:
+            reader.end_with_it()
             _follow(paths, found[-1], ends[found[-1]], show)
     except PermissionError as e:
         raise NotGood(f"{e.filename} is closed to this user; use sudo") from None

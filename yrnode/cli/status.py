@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down
 from yrnode.cli.place import find
@@ -24,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """0 if the node is ready, 1 if not or if the daemon does not run."""
     client = Client(find(args))
     if args.watch:
+        reader.end_with_it()
         return _watch(client, args.output)
     status = client.read("/status")
     print(json.dumps(status) if args.output == "json" else "\n".join(text(status)))

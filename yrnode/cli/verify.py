@@ -46,4 +46,5 @@ def text(report: Report) -> list[str]:
     rows = [(r.name, r.health, r.completion, r.local_hits, r.external_hits, r.external_queries) for r in report.ranks]
     titles = ("rank", "health", "completion", "local hits", "external hits", "external queries")
     verdict = "good" if report.good else "NOT GOOD"
-    return [*table(titles, rows), "", f"{verdict}: the same prompt was sent twice; hits and queries are tokens"]
+    how = "a long prompt of one rank was sent to the others; hits and queries are tokens"
+    return [*table(titles, rows), "", f"{verdict}: {how}"]

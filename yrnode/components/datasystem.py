@@ -9,7 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
-from yrnode.components import environment
+from yrnode.components import environment, proxies
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.layout import etcd_endpoints, worker_address
@@ -60,7 +60,7 @@ def spec(host: Host) -> ComponentSpec:
     flags |= ds.args
     launcher = ["-t", f"{ds.start_timeout:.0f}", "-d", str(directory), *_numa(host)]
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
-    env = environment.with_program({**environment.base(host.caller), **environment.no_proxy(cluster)}, argv)
+    env = environment.with_program(proxies.direct(cluster, environment.base(host.caller)), argv)
     where = {"address": address, "cluster_name": ds.cluster_name}
     probe = {
         "python": sdk_python(argv),
@@ -152,8 +152,11 @@ def socket_dir(spec: ComponentSpec) -> Path:
     return spec.dir / "datasystem/uds"
 
 
-def read_death(how: Exit, ready: bool, lines: list[str], logs: Path) -> Cause:
-    """The cause of an exit that nobody asked for. `lines`: dscli's output; `logs`: the worker's own log directory."""
+def read_death(how: Exit, ready: bool, lines: list[str], logs: Path, pid: int | None) -> Cause:
+    """The cause of an exit that nobody asked for.
+
+    `lines`: dscli's output; `logs`: the worker's own log directory; `pid`: its own, None where it is not known.
+    """
     if not ready:
         told = [x.strip().removeprefix("output: ") for x in lines if x.strip() and not x.startswith("---")]
         wrong = [x for x in told if any(words in x for words in _CONFIGURATION)]
@@ -163,7 +166,7 @@ def read_death(how: Exit, ready: bool, lines: list[str], logs: Path) -> Cause:
         evidence = (wrong or failed or [""])[0].rpartition(" |  ")[2].strip()
         return Cause(reason, f"did not start: {how}", evidence[:300], NAME)
     for phrase in ("need kill local worker", "ready for passive scaling down"):
-        line = _last_line(logs, phrase)
+        line = _last_line(logs, phrase, pid)
         if line:
             return Cause(Reason.EXITED, f"exited: {how}: it ended itself, out of the ring", line, NAME)
     return Cause(Reason.EXITED, f"exited: {how}", "", NAME)
@@ -177,8 +180,8 @@ def newest_log(logs: Path) -> Path | None:
         return None
 
 
-def _last_line(logs: Path, words: str) -> str:
-    """The last line with these words among the last 64 KiB of the worker's newest log."""
+def _last_line(logs: Path, words: str, pid: int | None) -> str:
+    """The last line with these words that this very process wrote, in the last 64 KiB of the newest log."""
     newest = newest_log(logs)
     if newest is None:
         return ""
@@ -188,4 +191,12 @@ def _last_line(logs: Path, words: str) -> str:
             text = f.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return next((x.strip()[-300:] for x in reversed(text.splitlines()) if words in x), "")
+    said = (x.strip() for x in reversed(text.splitlines()) if words in x)
+    return next((x[-300:] for x in said if pid is not None and _writer(x) == pid), "")
+
+
+def _writer(line: str) -> int | None:
+    """The pid in a line such as `TIME | I | FILE:LINE | POD | PID:TID | …`: all instances write to one file."""
+    fields = line.split("|", 5)
+    pid = fields[4].partition(":")[0].strip() if len(fields) > 5 else ""
+    return int(pid) if pid.isdigit() else None

@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from yrnode.config.cluster import Cluster
 from yrnode.config.programs import program
 from yrnode.model.errors import UsageError
 
@@ -41,12 +40,6 @@ def base(caller: Mapping[str, str], *, engine: bool = False) -> dict[str, str]:
     names = KEPT + ENGINE_KEPT if engine else KEPT
     prefixes = KEPT_PREFIXES + ENGINE_PREFIXES if engine else KEPT_PREFIXES
     return {k: v for k, v in caller.items() if k in names or k.startswith(prefixes)}
-
-
-def no_proxy(cluster: Cluster) -> dict[str, str]:
-    """Nodes talk to each other directly, whatever proxy somebody sets for downloads."""
-    hosts = ",".join(dict.fromkeys(["127.0.0.1", "localhost", "::1", *(n.address for n in cluster.nodes.values())]))
-    return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
 def expand(values: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:

@@ -54,13 +54,13 @@ def client_logs(spec: ComponentSpec) -> list[Path]:
     return [*probes, *(p for f in sorted(folders) if f.parent == spec.log.parent for p in sorted(f.glob("*.log")))]
 
 
-def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str]) -> Cause:
-    """Why an instance ended that nobody had asked to end. `lines`: the end of its own output."""
+def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str], pid: int | None = None) -> Cause:
+    """Why an instance ended that nobody had asked to end. `lines`: the end of its output; `pid`: its main process."""
     match spec.kind:
         case "etcd":
             return etcd.read_death(how, ready, lines, spec.data_dir)
         case "worker":
-            return datasystem.read_death(how, ready, lines, spec.dir / "datasystem/logs")
+            return datasystem.read_death(how, ready, lines, spec.dir / "datasystem/logs", pid)
         case "rank":
             return vllm.read_death(how, ready, lines, spec.name)
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yrnode.components import environment, vllm
+from yrnode.components import environment, proxies, vllm
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.layout import router_health
@@ -23,7 +23,7 @@ def spec(host: Host) -> ComponentSpec:
     if router is None or router.argv is None:
         raise UsageError("router.argv: it is missing; write the router's command")
     argv = environment.find_program(router.argv, host.engine_env)
-    env = {**host.engine_env, **environment.no_proxy(host.cluster)}
+    env = environment.expand(router.env, environment.with_program(dict(host.engine_env), argv))
     url = f"http://{host.address}:{router.port}"
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True),
@@ -35,7 +35,7 @@ def spec(host: Host) -> ComponentSpec:
         "router",
         Plane.ROUTER,
         (*argv, *args_list(router.args)),
-        environment.expand(router.env, environment.with_program(env, argv)),
+        proxies.direct(host.cluster, env),
         host.dir(NAME),
         host.log(NAME),
         start_timeout_s=60.0,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
-from yrnode.components import environment
+from yrnode.components import environment, proxies, strays
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
@@ -48,7 +48,6 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     files: dict[Path, str] = {}
     env = {
         **host.engine_env,
-        **environment.no_proxy(cluster),
         "PYTHONHASHSEED": "0",
         "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, server.devices)),
         "VLLM_RPC_BASE_PATH": str(run_dir),
@@ -65,8 +64,10 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
             "DATASYSTEM_CLIENT_LOG_DIR": str(host.places.log_dir / f"{name.replace('/', '-')}-datasystem"),
         }
     env = environment.expand(node_env(cluster, group, host.node), environment.with_program(env, bin_argv))
+    env = proxies.direct(cluster, env)
     for gone in group.unset:
         env.pop(gone, None)
+    strays.refuse_service_link(host, server.group, env)
     url = f"{'https' if 'ssl-certfile' in args else 'http'}://{host.address}:{server.port}{args.get('root-path', '')}"
     return ComponentSpec(
         name,
@@ -224,7 +225,7 @@ def _shutdown_timeout(args: Mapping[str, Any]) -> float:
 
 def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
     """The cause of an exit that nobody asked for, whatever its code: vLLM ends with 0 after its engine died."""
-    root = _root_cause(lines, died=how.signal is not None)
+    root = _root_cause(lines, died=how.code is None)
     if not ready:
         if how.code == 2:
             return Cause(Reason.CONFIGURATION, "vllm refused its command line (exit code 2)", root, name)
@@ -238,7 +239,8 @@ def read_death(how: Exit, ready: bool, lines: list[str], name: str) -> Cause:
 def _root_cause(lines: list[str], died: bool) -> str:
     """argparse's line, else the first ERROR line that names a process, else the last line that says anything.
 
-    One that `died` of a signal had no last word: its last line would mislead. A warning may speak of errors too.
+    One that `died` of a signal, or unseen, had no last word: its last line would mislead. A warning may speak of
+    errors too.
     """
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     for line in told:

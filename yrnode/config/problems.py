@@ -1,7 +1,7 @@
 """What cannot work although every value for itself is right. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -60,6 +60,7 @@ class Problem:
 def problems(cluster: Cluster) -> list[Problem]:
     """Every fault between values; empty when the file can work."""
     found = [*_names(cluster), *_nodes(cluster), *_etcd(cluster), *_datasystem(cluster), *_router(cluster)]
+    found += _variables(cluster)
     for name, group in cluster.groups.items():
         found += _group(cluster, name, group)
     if not found:
@@ -98,6 +99,21 @@ def _socket(path: KeyPath, run_dir: Path) -> Iterator[Problem]:
     if len(str(run_dir / "yrnode.sock").encode()) > _SOCKET_LIMIT:
         text = f"{run_dir} is too long for a socket in it; write a path of at most {_SOCKET_LIMIT - 12} bytes"
         yield Problem(path, text)
+
+
+def _variables(cluster: Cluster) -> Iterator[Problem]:
+    tables: list[tuple[KeyPath, Mapping[str, str]]] = [(("env",), cluster.env)]
+    tables += [(("nodes", name, "env"), node.env) for name, node in cluster.nodes.items()]
+    for name, group in cluster.groups.items():
+        tables.append((("groups", name, "env"), group.env))
+        tables += [(("groups", name, "nodes", node, "env"), own.env) for node, own in group.nodes.items()]
+    for path, env in tables:
+        value = env.get("VLLM_PORT", "0")
+        # what stands for another variable is known only on the host
+        if "${" not in value and not value.isdecimal():
+            yield Problem(
+                (*path, "VLLM_PORT"), f'"{value}" is no port, and vLLM refuses it; write a number or remove it'
+            )
 
 
 def _etcd(cluster: Cluster) -> Iterator[Problem]:

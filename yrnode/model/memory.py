@@ -25,10 +25,11 @@ class Held:
 class Memory:
     """`total`: what there would be if nobody used any. `where`: whose account it is, for people.
 
-    `held` is None while it has not been looked for.
+    `held` is looked for only where `free` is too little, which is so since `short_since`, in monotonic seconds.
     """
 
     free: int
     total: int
     where: str
-    held: tuple[Held, ...] | None = None
+    held: tuple[Held, ...] = ()
+    short_since: float = 0.0

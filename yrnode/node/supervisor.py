@@ -351,9 +351,11 @@ class Supervisor:
                 self.events.emit("store", "replaced", cause)
             self._wake.set()
             return
+        away = time.monotonic() - self._world.store_since
         self._world.store_available, self._world.store_since = available, time.monotonic()
         if available:
-            self.events.emit("store", "available", Cause(Reason.RECOVERED, "the store answers"))
+            words = f"the store answers again, after {away:.1f} s" if known else "the store answers"
+            self.events.emit("store", "available", Cause(Reason.RECOVERED, words))
         else:
             self.events.emit("store", "unavailable", Cause(Reason.CHECK, "the store does not answer", evidence))
         self._wake.set()

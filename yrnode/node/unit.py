@@ -90,25 +90,32 @@ class Unit:
 
     async def _wait_for_room(self) -> None:
         """A full disk is no fault of the component: it waits until its record and its log can be written."""
-        spec = self.view.spec
+        spec, cause = self.view.spec, self.view.cause
         places = (self._owner.run_dir, spec.log.parent, spec.dir)
         while self.view.state is State.CLEANING and (why := await asyncio.to_thread(disk.why_unwritable, places)):
             self._world.update(self.name, cause=Cause(Reason.RESIDUE, f"not started: {why}", "", self.name))
             self._wake()
             await asyncio.sleep(AGAIN_S)
+        self._go_on(cause)
+
+    def _go_on(self, cause: Cause | None) -> None:
+        """What it has waited for is there: it starts for the reason that it had before."""
+        if self.view.state is State.CLEANING:
+            self._world.update(self.name, cause=cause)
 
     async def _wait_for_memory(self) -> Cause | None:
         """Until there is room beside what clients of a dead instance still map. A cause when there never will be."""
-        need, before = self.view.spec.memory, -1
+        need, cause, since = self.view.spec.memory, self.view.cause, time.monotonic()
         while need is not None and self.view.state is State.CLEANING:
             seen = await asyncio.to_thread(memory.free, need.huge)
             if seen is None:
                 return None
-            # a large process takes its time to give back what it had: who holds on to what is asked only then
-            if seen.free < need.size and seen.free <= before + need.size // 100 and before >= 0:
-                seen = replace(seen, held=await asyncio.to_thread(memory.held, need, self._owner))
-            before = seen.free
+            if seen.free < need.size:
+                found = await asyncio.to_thread(memory.held, need, self._owner)
+                seen = replace(seen, held=found, short_since=since)
             why = shortage(self._world.update(self.name, memory=seen))
+            if why is None:
+                self._go_on(cause)
             if why is None or why.reason is Reason.CONFIGURATION:
                 return why
             self._world.update(self.name, cause=why)
@@ -180,7 +187,9 @@ class Unit:
         if instance is None or view.death is not None:
             return
         lines = instance_lines(view.spec.log, instance.id)
-        self._world.update(self.name, death=read_death(view.spec, how, view.ready_at is not None, lines))
+        main = instance.record.main
+        pid = main.pid if main is not None else None
+        self._world.update(self.name, death=read_death(view.spec, how, view.ready_at is not None, lines, pid))
         self._wake()
 
     def _result(self, component: str, instance: str, check: str, result: Result) -> None:

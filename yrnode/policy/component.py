@@ -14,6 +14,9 @@ from yrnode.policy.life import over
 PAUSE_S = 1.0
 """Before the next start where the last could not be made for a reason that is no fault of the component."""
 
+STORE_STEADY_S = 30.0
+"""For so long the store must have answered before a worker is restarted for what a check says against it."""
+
 
 def decide(c: ComponentView, s: Snapshot) -> Action | None:
     if c.state in RUNNING:
@@ -62,7 +65,7 @@ def fault(c: ComponentView, s: Snapshot) -> Cause | None:
             return Cause(Reason.START_TIMEOUT, took, _first_gap(c), c.name)
         return None
     found = complaint(c, s)
-    return found if found is not None and _may_restart(c, s) else None
+    return found if found is not None and _may_restart(c, found, s) else None
 
 
 def complaint(c: ComponentView, s: Snapshot) -> Cause | None:
@@ -89,13 +92,15 @@ def _first_gap(c: ComponentView) -> str:
     return "its main process was not found"
 
 
-def _may_restart(c: ComponentView, s: Snapshot) -> bool:
+def _may_restart(c: ComponentView, found: Cause, s: Snapshot) -> bool:
     # A worker cannot start without etcd: while that is away or takes no writes, a sick worker is better than none.
     if c.plane is not Plane.CACHE:
         return True
     stores = [o for o in s.components.values() if o.plane is Plane.STORE]
+    # One that an outage has cost its lease serves no key for some seconds after it, and comes back by itself.
+    steady = found.reason is not Reason.CHECK or s.now - s.store_since >= STORE_STEADY_S
     writable = s.store_available and s.store_refusal is None
-    return writable and all(o.state is State.READY for o in stores)
+    return steady and writable and all(o.state is State.READY for o in stores)
 
 
 def _unwanted(c: ComponentView, s: Snapshot) -> Cause:

@@ -27,7 +27,7 @@ def of(g: GroupView, s: Snapshot) -> Cause | None:
         running = member.state in RUNNING and member.generation == g.record.n
         found = component.fault(member, s) if running else _lost(member, g)
         if found is not None:
-            return replace(found, component=name) if found.fault else found
+            return replace(found, component=found.component or name)
     return _late(g, s) or _gone(g, s)
 
 
@@ -35,8 +35,9 @@ def _lost(c: ComponentView, g: GroupView) -> Cause | None:
     """This node has started its members for this life, by its own record, and one of them is not there."""
     if g.started != g.record.n or c.state not in LOST:
         return None
-    if c.leaving is not None and c.leaving.fault and c.generation == g.record.n:
-        return c.leaving
+    why = c.leaving
+    if why is not None and c.generation == g.record.n and (why.fault or why.reason is Reason.RESIDUE):
+        return why
     if c.state is State.STOPPING:
         return None
     if g.ended:

@@ -74,12 +74,13 @@ def _link(c: ComponentView, s: Snapshot) -> Cause | None:
     what = "requests with external hits do" if lost else "several requests do"
     text = f"{what} not finish for {several_s:.0f} s, short ones do: "
     here = [o for o in s.components.values() if any(k.name == "cache" for k in o.spec.checks)]
-    if len(here) > 1 and all(_fact(o, "cache", "lost") for o in here):
-        text += "so do those of every rank of this node, and its worker is to blame"
+    workers = [o.name for o in s.components.values() if o.plane is Plane.CACHE]
+    if len(here) > 1 and workers and all(_fact(o, "cache", "lost") for o in here):
+        text, culprit = f"{text}on every rank of this node, so its worker is to blame", workers[0]
     else:
-        text += "the rank's link to the cache is dead"
+        text, culprit = f"{text}the rank's link to the cache is dead", c.name
     said = [f"{name}: {_said(c, name)}" for name in ("cache", "progress", "canary")]
-    return Cause(Reason.HANG, text, "; ".join(said), c.name)
+    return Cause(Reason.HANG, text, "; ".join(said), culprit)
 
 
 def _cause(c: ComponentView, s: Snapshot, why: str, *checks: str) -> Cause:

@@ -22,6 +22,9 @@ SHM_NAMES = tuple(_SHM + name for name in ("psm_", "sem.mp-", "vllm_offload_"))
 """How the names of what engines make in /dev/shm begin."""
 LONGEST = 100
 """Sessions that a record holds."""
+_LAUNCH_LOOK_S = 1.0
+_LAST_WORDS_S = 3.0
+"""What a launcher gets to say why the process that it had started has ended."""
 _LOOK_S = 0.02
 _LOOK_LONGEST_S = 0.25
 
@@ -42,6 +45,8 @@ class Instance:
     main: Watch | None = None
     shm: set[str] = field(default_factory=set)
     died_hard: bool = False
+    _main_ended: Exit | None = None
+    _looking: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.shm |= set(self.record.shm)
@@ -65,16 +70,44 @@ class Instance:
     def watch_launched(self, proc: table.Proc) -> None:
         """Watch the process that was started: the main one, or the launcher of it."""
         self.launched = Watch(proc, self._launcher_ended if self.spec.launcher else self.ended)
-        if not self.spec.launcher:
+        if self.spec.launcher:
+            self._looking = asyncio.create_task(self._look_for_main(), name=f"{self.spec.name} launch")
+        else:
             self.main = self.launched
 
     def watch_main(self, proc: table.Proc) -> None:
-        self.main = Watch(proc, self.ended)
+        self.main = Watch(proc, self._main_seen_to_end)
 
     def _launcher_ended(self, how: Exit) -> None:
         # the exit code of an adopted launcher is not to be had: what it brought up tells
         if how not in (Exit(code=0), Exit()) or (self.main is None and not self.find_main()):
             self.ended(how)
+        elif self._main_ended is not None:
+            self.ended(self._main_ended)
+
+    def _main_seen_to_end(self, how: Exit) -> None:
+        if not self._launching:
+            self.ended(how)
+            return
+        # its launcher is about to say why; one that is frozen never will
+        self._main_ended = how
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._no_last_words)
+
+    def _no_last_words(self) -> None:
+        if self._launching and self._main_ended is not None:
+            self.ended(self._main_ended)
+
+    @property
+    def _launching(self) -> bool:
+        return self.spec.launcher and self.launched is not None and self.launched.exit is None
+
+    async def _look_for_main(self) -> None:
+        """While the launcher runs: it may be held up long after what it has started is in order."""
+        while self._launching and self.main is None:
+            await asyncio.sleep(_LAUNCH_LOOK_S)
+            found = await asyncio.to_thread(self._main_of)
+            if found is not None and self.main is None and self._launching:
+                self._take_main(found)
 
     def members(self) -> list[table.Proc]:
         """All living processes of this instance: its sessions, and what carries its mark and is proven its own.
@@ -85,15 +118,20 @@ class Instance:
 
     def find_main(self) -> bool:
         """Look for the process that a launcher started: it leads a session of its own and carries our mark."""
+        found = self._main_of()
+        if found is not None:
+            self._take_main(found)
+        return found is not None
+
+    def _main_of(self) -> table.Proc | None:
         launcher = self.record.launched.pid if self.record.launched else None
-        for proc in self.members():
-            if proc.sid == proc.pid and proc.pid != launcher:
-                self.watch_main(proc)
-                # a lost write costs nothing here: the mark finds the process too
-                with contextlib.suppress(OSError):
-                    self.keep(replace(self.record, main=Ident.of(proc)))
-                return True
-        return False
+        return next((p for p in self.members() if p.sid == p.pid and p.pid != launcher), None)
+
+    def _take_main(self, proc: table.Proc) -> None:
+        self.watch_main(proc)
+        # a lost write costs nothing here: the mark finds the process too
+        with contextlib.suppress(OSError):
+            self.keep(replace(self.record, main=Ident.of(proc)))
 
     def keep(self, record: Record) -> None:
         """Take a new record, and write it. OSError when it cannot be written; it is taken all the same."""
@@ -110,13 +148,12 @@ class Instance:
         asked = [m for m in members if m.pid in leaders or m.sid not in leaders]
         signal_all(asked, signal.SIGTERM)
         # one that is stopped cannot obey: waiting for it helps nobody
-        obeys = any(m.state != "T" for m in asked)
-        grace_until = time.monotonic() + (grace_s if obeys else 0.0)
-        left = await self._until_empty(grace_until if self.record.ready_at else _sooner(grace_until))
-        while left and time.monotonic() < grace_until:
+        grace_until = time.monotonic() + (0.0 if _frozen(asked) else grace_s)
+        left = await self._until_empty(grace_until if self.record.ready_at else _sooner(grace_until), _frozen)
+        while left and not _frozen(left) and time.monotonic() < grace_until:
             # an engine that still loads loses a TERM; one that drains must not get a second
             signal_all([m for m in left if m.pid in leaders], signal.SIGTERM)
-            left = await self._until_empty(_sooner(grace_until))
+            left = await self._until_empty(_sooner(grace_until), _frozen)
         if not left:
             return []
         deadline = time.monotonic() + kill_s
@@ -151,10 +188,13 @@ class Instance:
                 shm |= {n for n in mapped_shm(proc.pid) if n.startswith(SHM_NAMES)}
         return shm - set(self.record.shm_before), [Ident.of(p) for p in members if p.pid == p.sid]
 
-    async def _until_empty(self, deadline: float) -> list[table.Proc]:
+    async def _until_empty(
+        self, deadline: float, hopeless: Callable[[list[table.Proc]], bool] = lambda _: False
+    ) -> list[table.Proc]:
+        """Who is left: at the deadline, or as soon as it is hopeless to wait for them."""
         pause = _LOOK_S
         # a look at all processes of a large host takes long enough to keep other probes waiting: in a thread
-        while (left := await asyncio.to_thread(self.members)) and time.monotonic() < deadline:
+        while (left := await asyncio.to_thread(self.members)) and time.monotonic() < deadline and not hopeless(left):
             await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(pause * 1.5, _LOOK_LONGEST_S)
         return left
@@ -165,6 +205,8 @@ class Instance:
 
     def close(self) -> None:
         """Stop watching; the processes are left as they are, but what has ended is reaped."""
+        if self._looking is not None:
+            self._looking.cancel()
         for watch in self._watches():
             watch.reap()
             watch.close()
@@ -188,6 +230,11 @@ def members_of(record: Record, directory: Path, log: Path | None) -> list[table.
     if marked:
         found += proof.sort(marked, found, directory, log).own
     return found
+
+
+def _frozen(procs: list[table.Proc]) -> bool:
+    """Whether they are stopped, so that none can obey."""
+    return all(p.state == "T" for p in procs)
 
 
 def _sooner(deadline: float) -> float:

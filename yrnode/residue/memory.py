@@ -97,7 +97,9 @@ def held(need: MemoryNeed, owner: Owner) -> tuple[Held, ...]:
     sizes: dict[tuple[bytes, bytes], int] = {}
     pids: dict[tuple[bytes, bytes], set[int]] = {}
     alive: set[tuple[bytes, bytes]] = set()
+    comms: dict[int, str] = {}
     for proc in table.scan():
+        comms[proc.pid] = proc.comm
         for key, size in _mapped(proc.pid, need):
             sizes[key] = max(sizes.get(key, 0), size)
             pids.setdefault(key, set()).add(proc.pid)
@@ -108,7 +110,7 @@ def held(need: MemoryNeed, owner: Owner) -> tuple[Held, ...]:
     names = _components(owner)
     found: dict[frozenset[str], int] = {}
     for key in sizes.keys() - alive:
-        holders = frozenset(names.get(pid) or f"pid {pid} ({table.command(pid) or 'ended'})" for pid in pids[key])
+        holders = frozenset(names.get(pid) or f"pid {pid} ({comms[pid]})" for pid in pids[key])
         found[holders] = found.get(holders, 0) + sizes[key]
     return tuple(Held(size, holders) for holders, size in found.items())
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FIRST_RETRY_S = 0.05
+_LEAST_PAUSE = 1 / 20
+"""Of the TTL: what a lease that is about to run out is tried again after."""
 
 
 class KeptLease:
@@ -83,12 +85,17 @@ class KeptLease:
                 pause = self.remaining_s / 2
             except StoreError as error:
                 self.error = error
-                pause = self._backoff.next_s()
+                pause = self._pause()
             except Exception:
                 # A defect must not end the renewals silently.
                 _log.exception("renewing a lease")
-                pause = self._backoff.next_s()
+                pause = self._pause()
             await asyncio.sleep(pause)
+
+    def _pause(self) -> float:
+        """Before the next try. While the lease still runs, never so long that the pause alone could miss it."""
+        pause = self._backoff.next_s()
+        return min(pause, max(self.remaining_s / 2, self._ttl_s * _LEAST_PAUSE)) if self.alive else pause
 
     async def _renew(self) -> None:
         if self.id:

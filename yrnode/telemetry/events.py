@@ -73,9 +73,9 @@ class EventLog:
         return event
 
     def since(self, seq: int) -> list[Event]:
-        """Events after number `seq` that are still in memory, oldest first. A number from the future means 0."""
-        if seq > self._last:
-            seq = 0
+        """Events after number `seq` that are still in memory, oldest first."""
+        if seq >= self._last:
+            return []
         if not self._events or self._events[0].seq > seq:
             return list(self._events)
         newer: list[Event] = []
@@ -86,7 +86,8 @@ class EventLog:
         return newer[::-1]
 
     def subscribe(self, since: int | None = None) -> AsyncGenerator[Event, None]:
-        """Events after `since` (None: from now on), then each new one, for ever.
+        """Events after `since` (None: from now on), then each new one, for ever. A number that was not given yet is
+        of another life, whose reader missed all of this one.
 
         A reader that falls behind by more than the memory holds gets one event with `what` "lost" for the gap;
         nobody waits for him.

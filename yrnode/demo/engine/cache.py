@@ -46,6 +46,9 @@ class ExternalCache:
         self._client = KVClient(host, int(port), connect_timeout_ms=connect, req_timeout_ms=request)
         self._client.init()
         self.lost = False
+        self._keep_read = options.keep_read
+        self._read: list[Any] = []
+        """Buffers in the datasystem's own memory: while they are kept, this process maps it."""
         self._puts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         threading.Thread(target=self._put_all, daemon=True).start()
 
@@ -89,6 +92,8 @@ class ExternalCache:
             keys = [self._key(b, self._tp_rank) for b in blocks[at : at + BATCH]]
             try:
                 values = self._client.get(keys)
+                if self._keep_read:
+                    self._read = self._client.get_read_only_buffers(keys)
             except Exception as error:
                 log("ERROR", f"Failed to get {len(keys)} keys out of {len(keys)}. type={type(error).__name__}, "
                     f"error={error}. Check network and yuanrong service.")  # fmt: skip

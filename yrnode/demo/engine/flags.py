@@ -73,6 +73,7 @@ class Options:
     handshake_timeout: float
     death_linger: float
     block_bytes: int
+    keep_read: bool
     hang_on_term: bool
 
     @property
@@ -186,6 +187,7 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     knob("--standin-death-linger", type=float, default=0.5, help="503 before the exit after the engine died")
     knob("--standin-hang-on-term", action="store_true", help="after TERM wait for clients that get no answer")
     knob("--standin-block-bytes", type=int, default=1024, help="size of a block in the external cache")
+    knob("--standin-keep-read", action="store_true", help="blocks read from the external cache are used in place")
 
 
 def parse(argv: list[str]) -> Options:
@@ -242,5 +244,6 @@ def parse(argv: list[str]) -> Options:
         handshake_timeout=a.standin_handshake_timeout,
         death_linger=a.standin_death_linger,
         block_bytes=a.standin_block_bytes,
+        keep_read=a.standin_keep_read,
         hang_on_term=a.standin_hang_on_term,
     )
