@@ -1,0 +1,100 @@
+"""A store that is put back from an older copy of its data while all serve, on the real parts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.etcd import encoded, post
+from tests.support.node import BIN, YrNode, cluster_text, yrnode
+
+
+def etcdctl(*words: str) -> None:
+    subprocess.run([str(BIN / "etcdctl"), *words], check=True, capture_output=True, timeout=30)
+
+
+def url(node: YrNode) -> str:
+    return f"http://127.0.0.1:{node.config.read_text().partition('client_port: ')[2].split(',')[0]}"
+
+
+def stored(node: YrNode, group: str) -> dict[str, Any]:
+    """The group's record as the store has it."""
+    cluster = node.status()["cluster"]
+    found = post(url(node), "kv/range", {"key": encoded(f"/yrnode/{cluster}/groups/{group}/record")})
+    return json.loads(base64.b64decode(found["kvs"][0]["value"])) if found.get("kvs") else {}
+
+
+def put_back(node: YrNode, copy: Path) -> None:
+    """What an operator does: etcd is down, its directory is made from the copy, and it starts on that."""
+    data = node.dir / "state/etcd"
+    mark = (data / "yrnode.json").read_bytes()
+    assert node.cli("stop", "etcd", "--yes").returncode == 0
+    node.wait("etcd stopped", lambda: node.component("etcd")["state"] == "stopped")
+    shutil.rmtree(data)
+    peer = node.config.read_text().partition("peer_port: ")[2].split("}")[0]
+    first = f"http://127.0.0.1:{peer}"
+    etcdctl(
+        *("snapshot", "restore", str(copy), "--data-dir", str(data), "--name", "n0"),
+        *("--initial-cluster", f"n0={first}", "--initial-advertise-peer-urls", first),
+    )
+    (data / "yrnode.json").write_bytes(mark)
+    assert node.cli("start", "etcd", "--yes").returncode == 0
+
+
+def test_an_older_copy_stops_no_rank_and_the_record_is_put_back(tmp_path: Path) -> None:
+    with yrnode(cluster_text()) as node:
+        node.wait_ready()
+        copy = tmp_path / "copy.db"
+        etcdctl("--endpoints", url(node), "snapshot", "save", str(copy))
+        for n in (2, 3):
+            assert node.cli("restart", "serve", "--yes").returncode == 0
+            node.wait(
+                "the next life", lambda n=n: (s := node.status())["ready"] and s["groups"]["serve"]["generation"] == n
+            )
+        assert node.cli("stop", "serve", "--yes").returncode == 0
+        assert node.cli("start", "serve", "--yes").returncode == 0
+        node.wait("serving", lambda: node.status()["ready"])
+        newest = stored(node, "serve")
+        assert (newest["n"], newest["stage"]) == (node.status()["groups"]["serve"]["generation"], "go")
+        before, began = node.pids(), time.monotonic()
+        put_back(node, copy)
+        node.wait(
+            "the record put back",
+            lambda: node.component("etcd")["state"] == "ready" and stored(node, "serve") == newest,
+            40,
+        )
+        print(f"\nstore restored: the record is put back after {time.monotonic() - began:.1f} s")
+        # the datasystem's part is older too: where a worker does not heal, the cache group restarts, and no rank with it
+        node.wait("ready", lambda: node.status()["ready"], 90)
+        after = node.pids()
+        assert [after[f"rank/serve/{i}"] for i in (0, 1)] == [before[f"rank/serve/{i}"] for i in (0, 1)]
+        assert node.status()["groups"]["serve"]["generation"] == newest["n"]
+        told = [e for e in node.events() if e["what"] == "put-back" and e["target"] == "serve"]
+        assert len(told) == 1
+        assert "life 1" in told[0]["evidence"]
+        assert node.cli("verify").returncode == 0
+
+
+@pytest.mark.parametrize("lost", ["record", "member"])
+def test_a_key_that_somebody_deletes_is_put_again_and_nothing_else_happens(lost: str) -> None:
+    with yrnode(cluster_text(ranks=1)) as node:
+        node.wait_ready()
+        before, record = node.pids(), stored(node, "serve")
+        prefix = f"/yrnode/{node.status()['cluster']}/groups/serve/"
+        key = prefix + ("record" if lost == "record" else "members/n0")
+        post(url(node), "kv/deleterange", {"key": encoded(key)})
+
+        def there() -> bool:
+            return bool(post(url(node), "kv/range", {"key": encoded(key)}).get("kvs"))
+
+        node.wait("the key again", there, 20)
+        assert stored(node, "serve") == record
+        assert node.pids() == before
+        assert node.status()["groups"]["serve"]["phases"] == {"n0": "ready"}
