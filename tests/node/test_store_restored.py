@@ -71,7 +71,7 @@ def test_an_older_copy_stops_no_rank_and_the_record_is_put_back(tmp_path: Path) 
             40,
         )
         print(f"\nstore restored: the record is put back after {time.monotonic() - began:.1f} s")
-        # the datasystem's part is older too: where a worker does not heal, the cache group restarts, and no rank with it
+        # the datasystem's part is older too: a worker that does not heal restarts with its group, and no rank does
         node.wait("ready", lambda: node.status()["ready"], 90)
         after = node.pids()
         assert [after[f"rank/serve/{i}"] for i in (0, 1)] == [before[f"rank/serve/{i}"] for i in (0, 1)]

@@ -25,22 +25,25 @@ _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 class YrNode:
-    """`dir` holds the cluster file and all that the daemon writes."""
+    """`dir` holds the cluster file and all that the daemon writes; `name`: its node, where the file has several."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str = "", where: Path | None = None) -> None:
         # short: sockets live below it
-        self.dir = Path(tempfile.mkdtemp(prefix="yrt-", dir="/tmp"))
+        self.dir = where or Path(tempfile.mkdtemp(prefix="yrt-", dir="/tmp"))
+        self.name = name
         self.config = self.dir / "cluster.yaml"
         self.config.write_text(text)
-        self.output = self.dir / "out.log"
+        self.output = self.dir / f"out{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.api = text.partition('listen: "')[2].partition('"')[0]
+        self.api = text.partition(f"{name}: " if name else "api: ")[2].partition('listen: "')[2].partition('"')[0]
+        self.home = self.dir / (f"{name}/state" if name else "state")
+        self._which = ("--config", str(self.config), *(("--node", name) if name else ()))
 
     def start(self, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
         """`prefix`: words before the command line, of a program that becomes what it is given."""
         with open(self.output, "ab") as out:
             self.process = subprocess.Popen(
-                [*prefix, str(BIN / "yrnode"), "run", "--config", str(self.config)],
+                [*prefix, str(BIN / "yrnode"), "run", *self._which],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -50,7 +53,7 @@ class YrNode:
 
     def cli(self, *words: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(BIN / "yrnode"), *words, "--config", str(self.config)],
+            [str(BIN / "yrnode"), *words, *self._which],
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -100,7 +103,7 @@ class YrNode:
 
     def left(self) -> list[str]:
         """Living processes that carry the mark of this directory."""
-        home = str(self.dir / "state")
+        home = str(self.home)
         return [str(p) for p in table.scan() if p.state not in "ZX" and table.marks(p.pid)[1] == home]
 
     def stop(self, seconds: float = 60.0) -> int:
@@ -121,7 +124,7 @@ class YrNode:
                 self.stop()
             if self.process.poll() is None:
                 self.kill()
-        home = str(self.dir / "state")
+        home = str(self.home)
         for proc in table.scan():
             if table.marks(proc.pid)[1] == home:
                 with contextlib.suppress(ProcessLookupError):

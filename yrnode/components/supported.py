@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from yrnode.config.cluster import Cluster
-from yrnode.config.layout import data_parallel_size, group_nodes
 from yrnode.model.errors import UsageError
 
 _NOT_YET = "this version cannot do that yet"
@@ -45,5 +44,3 @@ def _unsupported(cluster: Cluster) -> Iterable[tuple[str, str]]:
     for name, group in cluster.groups.items():
         if group.restart_with:
             yield f"groups.{name}.restart_with", "leave it out"
-        if len(group_nodes(group)) > 1 and data_parallel_size(group) > 1:
-            yield f"groups.{name}.ranks", "keep a data-parallel group on one node"
