@@ -188,8 +188,12 @@ async def test_no_interpreter(tmp_path: Path) -> None:
 
 
 SDK = """
-import json, os, sys
+import json, os, sys, time
 class KVClient:
+    def __del__(self):
+        # a farewell to a worker that is dead
+        if self.kept:
+            time.sleep(3600)
     def __init__(self, host, port, connect_timeout_ms, req_timeout_ms):
         self.kept = {}
         print("the SDK prints on stdout")
@@ -207,8 +211,7 @@ class KVClient:
     def get(self, keys):
         return [{"torn": b"x", "lost": None}.get(k, memoryview(self.kept[k])) for k in keys]
     def delete(self, keys):
-        for k in keys:
-            del self.kept[k]
+        self.deleted = keys
 """
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.node.test_hangs import ask, check, generation, url
 from tests.support.node import YrNode, cluster_text, yrnode
+from tests.support.serving import ask, check, generation, url
 from yrnode.process import table
 
 HEALTHY, DEAD = "rank/serve/0", "rank/serve/1"

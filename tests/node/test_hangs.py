@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -15,9 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.node import YrNode, cluster_text, yrnode
-from yrnode.process import table
+from tests.support.serving import RANK, Watched, ask, check, core, generation, hang_and_recover, url
 
-RANK = "rank/serve/1"
 STALL_S = 4.0
 CHECKS = f"""
 checks:
@@ -27,7 +23,6 @@ checks:
 """
 # a step of 256 prompt tokens takes 0.13 s
 ARGS = ", standin-prefill-rate: 2000, max-num-batched-tokens: 256, max-num-seqs: 4, shutdown-timeout: 1"
-_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 @pytest.fixture(scope="module")
@@ -35,80 +30,6 @@ def node() -> Iterator[YrNode]:
     with yrnode(cluster_text(extra_args=ARGS, more=CHECKS)) as node:
         node.wait_ready()
         yield node
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(16) as pool:
-        yield pool
-
-
-def url(node: YrNode, name: str = RANK) -> str:
-    return node.component(name)["checks"]["health"]["evidence"].partition("/health")[0]
-
-
-def ask(base: str, seconds: float, **body: Any) -> dict[str, Any]:
-    request = {"model": "demo", "prompt": f"{time.time_ns()}", "max_tokens": 4, "ignore_eos": True, **body}
-    data = json.dumps(request).encode()
-    headers = {"Content-Type": "application/json"}
-    with _OPEN(urllib.request.Request(f"{base}/v1/completions", data, headers), timeout=seconds) as answer:
-        return json.load(answer)
-
-
-def core(node: YrNode, name: str = RANK) -> int:
-    leader = node.pids()[name]
-    return next(p.pid for p in table.scan() if p.sid == leader and "EngineCor" in p.comm)
-
-
-def check(node: YrNode, name: str, component: str = RANK) -> tuple[str, str]:
-    found = node.component(component)["checks"][name]
-    return found["verdict"], found["evidence"]
-
-
-def generation(node: YrNode) -> int:
-    return node.status()["groups"]["serve"]["generation"]
-
-
-class Watched:
-    """Every failing verdict of the ranks' checks while the block runs."""
-
-    def __init__(self, node: YrNode) -> None:
-        self.node = node
-        self.failed: set[str] = set()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._done.wait(0.05):
-            for name, c in self.node.status()["components"].items():
-                bad = [f"{name} {k}: {v['evidence']}" for k, v in c["checks"].items() if v["verdict"] == "fail"]
-                self.failed.update(bad)
-
-    def __enter__(self) -> Watched:
-        self.before = generation(self.node), self.node.pids()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        assert (generation(self.node), self.node.pids()) == self.before, "something was restarted"
-
-
-def hang_and_recover(node: YrNode, n: int, seconds: float) -> tuple[float, dict[str, Any]]:
-    """Waits for one restart of the group; seconds until it was decided, and the event."""
-    began = time.monotonic()
-    node.wait("the bump", lambda: generation(node) > n, seconds)
-    took = time.monotonic() - began
-    bump = [e for e in node.events() if e["target"] == "serve" and e["what"] == "bump"][-1]
-    node.wait_ready()
-    assert generation(node) == n + 1
-    if node.status()["groups"]["serve"]["fails"] == 2:
-        # the third in a row would be the last; a word of an operator's begins a new row
-        assert node.cli("restart", "serve", "--yes").returncode == 0
-        node.wait("the restart", lambda: generation(node) > n + 1)
-        node.wait_ready()
-    return took, bump
 
 
 # what only looks like a hang

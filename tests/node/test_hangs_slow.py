@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -10,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.node.test_hangs import Watched, ask, check, core, generation, hang_and_recover, url
 from tests.support.node import YrNode, cluster_text, yrnode
+from tests.support.serving import Watched, ask, check, core, generation, hang_and_recover, url
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STALL_TIMEOUT_S = 180.0
@@ -22,12 +23,6 @@ def node() -> Iterator[YrNode]:
     with yrnode(cluster_text(extra_args=", max-num-seqs: 4, shutdown-timeout: 1")) as node:
         node.wait_ready()
         yield node
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(32) as pool:
-        yield pool
 
 
 @pytest.mark.parametrize("load", [0, 3])
@@ -55,6 +50,45 @@ def test_a_stall_of_70_s_that_ends_well(node: YrNode, pool: ThreadPoolExecutor) 
         assert busy.result(60)["usage"]["completion_tokens"] == 3000
         node.wait("a good canary", lambda: check(node, "canary")[0] == "ok", 60)
     assert any("nothing has moved for 6" in line for line in watched.failed)
+
+
+def test_one_request_stuck_for_ever_while_others_are_answered(node: YrNode, pool: ThreadPoolExecutor) -> None:
+    with Watched(node):
+        stuck = pool.submit(ask, url(node), 150, prompt=f"[standin:stuck] {time.time_ns()}")
+        verdict, evidence = node.wait(
+            "a report", lambda: (c := check(node, "progress")) and "requests are stuck" in c[1] and c, 90
+        )
+        assert verdict == "fail"
+        assert evidence.startswith("1 in flight without movement for ")
+        began = time.monotonic()
+        answered = 0
+        while time.monotonic() - began < 45:
+            answered += ask(url(node), 20)["usage"]["completion_tokens"] == 4
+        assert answered > 10
+        with pytest.raises(OSError, match="timed out"):
+            stuck.result(160)
+    node.wait("an end of it", lambda: check(node, "progress") == ("ok", "idle"), 30)
+
+
+def test_a_liveness_file_that_stops_changing_restarts_nothing(node: YrNode) -> None:
+    """A folder in its place, which the worker cannot write: the file is no evidence of its own."""
+    path = node.dir / "state/worker/liveness"
+    try:
+        with Watched(node) as watched:
+            while not path.is_dir():
+                # the worker makes it anew within 0.1 s
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir()
+            node.wait("a report", lambda: check(node, "liveness", "worker")[0] == "fail", 30)
+            time.sleep(60)  # it may stay so for long
+            assert "has not changed for" in check(node, "liveness", "worker")[1]
+            assert check(node, "kv", "worker")[0] == "ok"
+            assert node.status()["ready"]
+    finally:
+        path.rmdir()
+    assert [line for line in watched.failed if not line.startswith("worker liveness")] == []
+    node.wait("it being written again", lambda: check(node, "liveness", "worker")[0] == "ok", 10)
 
 
 def test_three_minutes_of_saturation(node: YrNode, pool: ThreadPoolExecutor) -> None:

@@ -7,19 +7,18 @@ budget less what the node's own processes hold of datasystem memory at that mome
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.node import YrNode, cluster_text, yrnode
+from tests.support.serving import ask, url
 from yrnode.process import table
 
 RANKS = ("rank/serve/0", "rank/serve/1")
@@ -31,7 +30,6 @@ ARGS = ", standin-block-bytes: 1048576"
 KEEP = ARGS + ", standin-keep-read: true"
 BLOCKS = 30
 OVERLAY = 'mount --bind "$0" /proc/meminfo && exec "$@"'
-_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 def held(node: YrNode) -> int:
@@ -116,20 +114,12 @@ def account(both: tuple[YrNode, Account]) -> Iterator[Account]:
     found.set()
 
 
-def ask(node: YrNode, name: str, prompt: str) -> None:
-    base = node.component(name)["checks"]["health"]["evidence"].partition("/health")[0]
-    body = json.dumps({"model": "demo", "prompt": prompt, "max_tokens": 1}).encode()
-    request = urllib.request.Request(f"{base}/v1/completions", body, {"Content-Type": "application/json"})
-    with _OPEN(request, timeout=30) as answer:
-        assert answer.status == 200
-
-
 def fill(node: YrNode) -> int:
     """Each rank puts some tens of MiB into the cache, and reads what the other has put. MiB that are mapped then."""
     for writer, reader in (RANKS, RANKS[::-1]):
         before, first = held(node), time.time_ns() % 10**9
         prompt = " ".join(str(first + i) for i in range(16 * BLOCKS))
-        ask(node, writer, prompt)
+        ask(url(node, writer), 30, prompt=prompt, max_tokens=1)
         seen = [before]
 
         def settled(least: int = before + BLOCKS - 5, seen: list[int] = seen) -> bool:
@@ -138,7 +128,7 @@ def fill(node: YrNode) -> int:
             return seen[-1] >= least and len(seen) > 40 and seen[-40] == seen[-1]
 
         node.wait("the cache filled", settled, 20)
-        ask(node, reader, prompt)
+        ask(url(node, reader), 30, prompt=prompt, max_tokens=1)
     return held(node)
 
 

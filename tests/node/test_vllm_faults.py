@@ -151,7 +151,7 @@ def moved(before: bytes, after: bytes) -> set[str]:
 # the progress ledger
 
 
-@pytest.mark.parametrize(("prompt_tokens", "tokens"), [(5000, 1), (10, 300)], ids=["prefill", "generation"])
+@pytest.mark.parametrize(("prompt_tokens", "tokens"), [(5000, 1), (10, 600)], ids=["prefill", "generation"])
 def test_long_work_moves_the_ledger(
     pair: RealNode, pool: ThreadPoolExecutor, prompt_tokens: int, tokens: int
 ) -> None:
@@ -179,7 +179,7 @@ def test_long_work_moves_the_ledger(
         f"longest stand {longest:.1f} s; moved: { {k: v for k, v in names.items() if v > 1} }"
     )
     assert took > QUIET_S, "it must last longer than a stand may"
-    assert longest < QUIET_S / 2
+    assert longest < QUIET_S
 
 
 @pytest.mark.parametrize("stream", [False, True])

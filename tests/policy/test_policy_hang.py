@@ -189,12 +189,12 @@ LINK: list[tuple[dict[str, Any], str | None]] = [
     ({"cache": lost(9), "progress": stuck(0.0, stuck_s=600)}, None),
     ({"cache": lost(9), "progress": stuck(179, stuck_s=179)}, None),
     # several beyond it, with prompts that are lost or where nothing else moves
-    ({"cache": lost(2), "progress": stuck(180)}, "requests with external hits do not finish for 180 s"),
-    ({"cache": lost(2), "progress": stuck(180, stuck_s=180)}, "requests with external hits do not finish"),
+    ({"cache": lost(3), "progress": stuck(180)}, "requests with external hits do not finish for 180 s"),
+    ({"cache": lost(3), "progress": stuck(180, stuck_s=180)}, "requests with external hits do not finish"),
     ({"cache": FRESH, "progress": stuck(200, stuck_s=180)}, "several requests do not finish for 200 s"),
     # a busy rank always has several that are not finished
     ({"cache": FRESH, "progress": stuck(900)}, None),
-    ({"cache": lost(1), "progress": stuck(900)}, None),
+    ({"cache": lost(2), "progress": stuck(900)}, None),
     ({"cache": FRESH, "progress": stuck(900, stuck_s=179)}, None),
     # short ones are not answered: that is for another rule
     ({"cache": lost(9), "progress": stuck(900, stuck_s=900), "canary": missed(1)}, None),
@@ -216,7 +216,7 @@ def test_a_link_to_the_cache(results: dict[str, Any], words: str | None) -> None
     assert judged(sick(RANKS[0], argv=EXTERNAL, **results)) is None, "a rank that has no such check"
 
 
-DEAD = {"cache": lost(2), "progress": stuck(200)}
+DEAD = {"cache": lost(3), "progress": stuck(200)}
 
 
 def test_whose_link_it_is() -> None:

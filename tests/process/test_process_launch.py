@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.process.lab import NAME, Lab, until
+from tests.support.tmpfs import tmpfs
 from yrnode.process import table
 from yrnode.process.exit import Exit
 from yrnode.process.launch import LaunchError, launch
@@ -117,6 +119,18 @@ async def test_what_cannot_be_started_says_why_and_leaves_nothing_open(lab: Lab,
         lab.start("true", **made)
     assert fds() == before
     assert lab.exits == []
+
+
+async def test_a_disk_that_is_full_is_told_from_what_cannot_be_started(lab: Lab) -> None:
+    with tmpfs("64k") as small:
+        with contextlib.suppress(OSError), open(small / "all", "wb") as f:
+            f.write(b"x" * 200_000)
+        with pytest.raises(LaunchError, match="No space left on device") as full:
+            lab.start("exec sleep 60", files={small / "config": "x" * 5000})
+        assert full.value.no_room
+    with pytest.raises(LaunchError) as missing:
+        lab.start("", argv=("/no/such/program",))
+    assert not missing.value.no_room
 
 
 async def test_a_start_leaves_no_descriptor_behind(lab: Lab) -> None:

@@ -8,15 +8,26 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.process.lab import Lab, state_of, until
-from yrnode.process import table, watch
+from yrnode.model.spec import ComponentSpec
+from yrnode.process import record, table, watch
+from yrnode.process.adopt import adopt
 from yrnode.process.exit import Exit
+from yrnode.process.instance import Instance
+from yrnode.process.launch import launch
 from yrnode.process.watch import Watch
+from yrnode.residue import orphans
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def child(*argv: str) -> table.Proc:
@@ -136,21 +147,80 @@ async def test_a_closed_watch_of_a_dead_process_says_nothing() -> None:
     assert calls == []
 
 
-async def test_deaths_are_seen_at_once(record_property: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    procs = [child("/bin/sleep", "60") for _ in range(50)]
+KILLS = 200
+ROUNDS = 5
+LIVE = "exec sleep 100"
+# an earlier daemon: it starts them, and is gone
+EARLIER = """
+import asyncio, sys
+from pathlib import Path
+from tests.process.lab import Lab
+async def main():
+    lab = Lab(Path(sys.argv[1]))
+    for n in range(int(sys.argv[2])):
+        lab.start(sys.argv[3], f"w{n}")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("whose", ["own", "adopted"])
+async def test_deaths_are_seen_at_once(
+    lab: Lab, whose: str, record_property: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the kill until the loop has been told, of components as the daemon starts them and takes them over.
+
+    A busy neighbour can spoil a round; what is slow of our own spoils all of them.
+    """
+    for _ in range(ROUNDS):
+        took = sorted(await kill_all(lab, whose))
+        p50, p99 = statistics.median(took), took[KILLS * 99 // 100 - 1]
+        times = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {took[-1]:.2f} ms"
+        with capsys.disabled():
+            print(f"\n{KILLS} kills, {whose}: seen in {times}, load {os.getloadavg()[0]:.1f}")
+        if p99 < 10:
+            break
+    record_property(f"{whose}_death_seen_p99_ms", p99)
+    assert p99 < 10
+
+
+async def kill_all(lab: Lab, whose: str) -> list[float]:
+    """Milliseconds of each kill."""
+    if whose == "adopted":
+        argv = [sys.executable, "-c", EARLIER, str(lab.home), str(KILLS), LIVE]
+        subprocess.run(argv, cwd=ROOT, check=True, timeout=60)
     took: list[float] = []
-    for proc in procs:
-        future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        found = Watch(proc, lambda _, f=future: f.set_result(time.monotonic()))
-        began = time.monotonic()
-        found.send(signal.SIGKILL)
-        took.append((await asyncio.wait_for(future, 10) - began) * 1000)
-    p50, p99 = statistics.median(took), sorted(took)[49]
-    record_property("death_seen_p99_ms", p99)
-    with capsys.disabled():
-        print(f"\n50 kills seen: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
-    # the bound of a poll would be half a second; a busy machine may add its own
-    assert p50 < 50
+    try:
+        for n in range(KILLS):
+            seen: list[float] = []
+            told = partial(note, seen)
+            spec = lab.spec(LIVE, f"w{n}")
+            found = launch(spec, 1, lab.owner, told, {}) if whose == "own" else take_over(lab, spec, told)
+            assert found.pid is not None
+            began = time.monotonic()
+            os.kill(found.pid, signal.SIGKILL)
+            await until(lambda seen=seen: seen)
+            took.append((seen[0] - began) * 1000)
+            found.close()
+    finally:
+        for proc in orphans.find("", lab.home):
+            os.kill(proc.pid, signal.SIGKILL)
+    return took
+
+
+def note(seen: list[float], how: Exit) -> None:
+    seen.append(time.monotonic())
+
+
+def take_over(lab: Lab, spec: ComponentSpec, told: Callable[[Exit], None]) -> Instance:
+    kept = record.load(record.path_of(lab.owner.run_dir, spec.name))
+    assert kept is not None
+    found = adopt(spec, kept, lab.owner, told)
+    assert found is not None
+    proc = table.read(found.pid or 0)
+    assert proc is not None
+    assert proc.ppid != os.getpid(), "not a child of this one"
+    return found
 
 
 async def test_a_component_that_ends_at_once_without_pidfds_is_still_seen(

@@ -25,6 +25,8 @@ FIRST_S = 30.0
 """The first long prompt after a start may wait for a compilation."""
 LONGEST_PAUSE = 16
 """Times the usual one: an engine may keep the blocks of each prompt that it waits for."""
+MOST_PATIENCE = 8
+"""Times the usual one, after several that were lost: a cache that is slow is no dead link."""
 _HITS = b"vllm:external_prefix_cache_hits_total{"
 
 
@@ -58,9 +60,11 @@ class RetrievalCheck(Stateless):
         # an engine that does not answer short prompts is the canary's to judge
         if since_s < pause_s or ledger.missed or ledger.stopped or turn.locked():
             return replace(self._last, evidence=f"{self._last.evidence}, {since_s:.0f} s ago")
+        if ledger.lost:
+            # asked for again, since what is stored anew says nothing about the link; long, so in nobody's turn
+            return await self._read(target, ledger)
         async with turn:
-            # one that was lost is asked for again: what is stored anew says nothing about the link
-            if not ledger.lost and (self._retrieved or self._other(target) is None):
+            if self._retrieved or self._other(target) is None:
                 return await self._store(target, ledger, self.param("answer_s"))
             return await self._read(target, ledger)
 
@@ -88,7 +92,7 @@ class RetrievalCheck(Stateless):
         prompts = self.tools.ledgers.prompts(self.param("group"))
         prompt = self._other(target) or prompts[target.component]
         self._retrieved = True
-        return await self._ask(ledger, prompt, self.param("answer_s"))
+        return await self._ask(ledger, prompt, self.param("answer_s") * min(MOST_PATIENCE, 2**ledger.lost))
 
     async def _ask(self, ledger: Ledger, prompt: str, patience_s: float) -> Result:
         before, short, result = await self._hits(), None, None

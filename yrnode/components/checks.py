@@ -63,8 +63,8 @@ def _paced(spec: CheckSpec) -> CheckSpec:
     if spec.kind == "canary":
         longest_s = max(spec.timeout_s, canary.FIRST_S)
     elif spec.kind == "retrieval":
-        # two prompts, and after each a short one
-        longest_s = max(spec.timeout_s, retrieval.FIRST_S) + 3 * spec.timeout_s
+        # the first prompt, or a late one, and after it a short one
+        longest_s = retrieval.FIRST_S + (retrieval.MOST_PATIENCE + 2) * spec.timeout_s
     else:
         return spec
     asked = {"idle_s": spec.period_s, "answer_s": spec.timeout_s}

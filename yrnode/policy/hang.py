@@ -24,6 +24,8 @@ NEEDS = {"liveness": "stale_s"}
 
 MISSES = 2
 """Canaries out of time, for an engine that is not seen to be stopped."""
+LOST = 3
+"""Prompts that the cache holds, each waited for twice as long as the one before."""
 NO_CANARY_S = 30.0
 """For a server that refuses canaries: a stopped engine whose requests have not moved for so long."""
 CACHE_SETTLED_S = 60.0
@@ -68,7 +70,7 @@ def _link(c: ComponentView, s: Snapshot) -> Cause | None:
     several_s, limit_s = _fact(c, "progress", "several_s"), _fact(c, "progress", "limit_s")
     if not several_s or several_s < limit_s or c.checks["canary"].result.verdict is not Verdict.OK:
         return None
-    lost = _fact(c, "cache", "lost") >= MISSES
+    lost = _fact(c, "cache", "lost") >= LOST
     if not (lost or _fact(c, "progress", "stuck_s") >= limit_s) or _waits_for_the_cache(c, s):
         return None
     what = "requests with external hits do" if lost else "several requests do"
