@@ -10,7 +10,7 @@ from yrnode.model.snapshot import Snapshot
 from yrnode.telemetry.events import EventLog
 from yrnode.telemetry.metrics import Metrics
 
-VERBS = ("start", "stop", "restart")
+VERBS = ("start", "stop", "restart", "pause", "resume", "fence")
 DRILLS = ("kill", "freeze", "hang", "spin", "store-down", "store-empty")
 """What `drill` can do to a ready component; `spin` only to the stand-in engine."""
 
@@ -40,11 +40,12 @@ class Node(Protocol):
         ...
 
     async def control(self, verb: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
-        """Start, stop or restart a component, a group or `all`; `verb` is one of VERBS.
+        """Start, stop or restart a component, a group, a node or `all`; pause or resume; fence a node; `verb` is one
+        of VERBS. A pause returns when every node that is there has it; `"absent"` names the others.
 
         Returns the blast radius, with `dry_run` without doing anything:
         `{"verb", "target", "components": [names that start or stop, in order], "untouched": [the other names],
-        "done": bool}`. `done` says that the intent is taken, not that the components have followed.
+        "quiet": bool, "done": bool}`. `quiet`: it counts though it may touch nothing here. `done` says that the intent is taken, not that the components have followed.
         UsageError for an unknown target, with the names that there are.
         """
         ...

@@ -1,4 +1,4 @@
-"""`yrnode start|stop|restart TARGET`: says what it will touch, asks, and tells the daemon."""
+"""`yrnode start|stop|restart|pause|resume|fence TARGET`: says what it will touch, asks, and tells the daemon."""
 
 from __future__ import annotations
 
@@ -13,15 +13,29 @@ from yrnode.cli.place import find
 from yrnode.cli.table import plain
 from yrnode.model.errors import UsageError
 
+QUIET = ("pause", "resume")
+"""Verbs that touch nothing by themselves."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", help="a component, a group, or all")
+    verb = parser.prog.split()[-1]
+    if verb in QUIET:
+        parser.add_argument(
+            "target", metavar="TARGET", nargs="?", default="all", help="a component or group; else all"
+        )
+    elif verb == "fence":
+        parser.add_argument("target", metavar="NODE", help="a node of the cluster file")
+        parser.add_argument("--confirm-off", action="store_true", help="you have seen that it is off")
+    else:
+        parser.add_argument("target", metavar="TARGET", help="a component, a group, a node, or all")
     parser.add_argument("--why", default="", metavar="TEXT", help="kept in the events")
     parser.add_argument("--dry-run", action="store_true", help="say what it would touch, and do nothing")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 once the daemon has taken it, or there is nothing to do; the components follow on their own."""
+    if args.verb == "fence" and not args.confirm_off:
+        raise UsageError(f"fence {args.target}: what still runs there would meet a new life; add --confirm-off")
     client = Client(find(args))
     path = f"/control/{args.verb}"
     body = {"target": args.target, "why": args.why}
@@ -29,13 +43,15 @@ def run(args: argparse.Namespace) -> int:
     as_json = args.output == "json"
     # with JSON, stdout is for the one object
     print(_radius(radius), file=sys.stderr if as_json else sys.stdout, flush=True)
-    if args.dry_run or not radius["components"]:
+    if args.dry_run or not (radius["components"] or radius.get("quiet")):
         if as_json:
             print(json.dumps(radius))
         return 0
-    if not args.yes:
+    if not args.yes and radius["components"]:
         _confirm(args.verb, args.target)
     done = client.post(path, {**body, "dry_run": False})
+    if done.get("absent"):
+        print(f"{args.verb}: not heard by {', '.join(done['absent'])}", file=sys.stderr)
     print(json.dumps(done) if as_json else f"{args.verb} {args.target}: taken; watch it: yrnode status --watch")
     return 0
 
@@ -44,7 +60,7 @@ def _radius(radius: dict[str, Any]) -> str:
     names, others = radius["components"], radius["untouched"]
     what = f"{radius['verb']} {radius['target']}"
     if not names:
-        return plain(f"{what}: nothing to do")
+        return plain(f"{what}: {'touches nothing here by itself' if radius.get('quiet') else 'nothing to do'}")
     left = f"; leaves {', '.join(others)}" if others else ""
     return plain(f"{what}: {radius['verb']}s {', '.join(names)}{left}")
 

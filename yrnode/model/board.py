@@ -29,7 +29,9 @@ class Intent:
 
 @dataclass(frozen=True)
 class Peer:
-    """A node that is there: its key lives on a lease."""
+    """A node that is there: its key lives on a lease. `digests`: what its cluster file means, by group. `heard`: the
+    number of the last intent that it has kept, by target. `at`: its wall clock when it wrote this.
+    """
 
     instance: str
     boot: str = ""
@@ -38,6 +40,7 @@ class Peer:
     api: str = ""
     at: float = 0.0
     digests: Mapping[str, str] = field(default_factory=dict)
+    heard: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from yrnode.components import datasystem
 from yrnode.config.cluster import Cluster
@@ -13,16 +14,20 @@ from yrnode.config.layout import group_nodes
 from yrnode.model.action import Action
 from yrnode.model.board import BoardMove
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.errors import UsageError
 from yrnode.model.group import GroupMove, GroupRecord, Phase, Stage
 from yrnode.model.snapshot import GroupView
 from yrnode.node import operator
 from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
 from yrnode.node.world import GroupPlace, World
+from yrnode.store.errors import StoreError
 from yrnode.telemetry.events import EventLog
 
 log = logging.getLogger("yrnode.node")
 
+HEARD_EVERYWHERE_S = 10.0
+"""How long a pause waits for the nodes that are there."""
 WORDS = {Stage.STOP: GroupMove.BUMP, Stage.GO: GroupMove.GO, Stage.FAILED: GroupMove.FAIL}
 """What a record that is newer than the last one tells of, whoever wrote it."""
 
@@ -132,7 +137,25 @@ class Groups:
         self._world.apply(action, now)
         self.save_wishes()
         self._events.emit(action.target, "heed", action.cause)
+        if self.shared is not None:
+            self.shared.heard()
         return True
+
+    async def told(self, verb: str, target: str, who: str, why: str) -> dict[str, Any]:
+        """What an operator's word still needs of the store: a pause is known everywhere before it counts as one."""
+        shared = self.shared
+        if shared is None:
+            return {}
+        shared.heard()
+        if verb == "fence":
+            try:
+                await shared.fence(target, who, why)
+            except StoreError as e:
+                raise UsageError(f"fence {target}: the store has not taken it: {e}") from None
+            return {}
+        if verb not in ("pause", "resume"):
+            return {}
+        return {"absent": await shared.acknowledged(target, self._world.intents[target].seq, HEARD_EVERYWHERE_S)}
 
     def _tell(self, action: Action) -> bool:
         member, view = action.member, self._world.groups[action.target]

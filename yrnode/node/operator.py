@@ -50,6 +50,17 @@ def _runs_above(world: World, c: ComponentView) -> bool:
 
 
 def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]]:
+    if verb == "fence":
+        _refuse_fence(world, target)
+        return [], []
+    if verb in ("pause", "resume"):
+        if target not in (ALL, *world.groups, *world.components):
+            raise UsageError(f"no component or group {target!r} on this node; there are: {_names(world)}")
+        # hands off and hands on touch nothing by themselves
+        return [], []
+    if verb != "restart" and is_node(world, target):
+        mine = [g.name for g in world.groups.values() if g.kind is GroupKind.SERVING]
+        return mine if target == world.me else [g for g in mine if target in world.groups[g].nodes], []
     if target == ALL:
         serving = [g.name for g in world.groups.values() if g.kind is GroupKind.SERVING]
         return serving, [c.name for c in world.components.values() if c.spec.group is None]
@@ -61,14 +72,44 @@ def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]
         return [target], []
     view = world.components.get(target)
     if view is None:
-        names = ", ".join([ALL, *world.groups, *world.components])
-        raise UsageError(f"no component or group {target!r} on this node; there are: {names}")
+        raise UsageError(f"no component or group {target!r} on this node; there are: {_names(world)}")
     # a data-parallel rank neither lives nor dies alone
     return ([view.spec.group], []) if view.spec.group else ([], [view.name])
 
 
+def is_node(world: World, target: str) -> bool:
+    """Whether a target is a node; the name of a group or component goes before."""
+    return target in world.peers and target not in world.groups and target not in world.components
+
+
+def quiet(world: World, verb: str, target: str) -> bool:
+    """Whether the word counts though it may touch nothing here."""
+    return verb in ("pause", "resume", "fence") or is_node(world, target)
+
+
+def _names(world: World) -> str:
+    return ", ".join([ALL, *world.groups, *world.components, *world.peers])
+
+
+def _refuse_fence(world: World, node: str) -> None:
+    if node not in world.peers:
+        raise UsageError(f"no node {node!r} in the cluster file; there are: {', '.join(world.peers)}")
+    if node == world.me or node in world.board.nodes:
+        raise UsageError(f"{node} is up: its key is in the store; a fence is for a node that is off")
+    if not world.fresh:
+        raise UsageError("the store does not answer: a fence cannot be put there now")
+
+
 def carry_out(world: World, verb: str, target: str, cause: Cause) -> Radius:
     found = radius(world, verb, target)
+    if verb in ("pause", "resume"):
+        say(world, target, cause, paused=verb == "pause")
+        return found
+    if verb == "fence":
+        return found
+    if is_node(world, target):
+        say(world, target, cause, run=verb == "start")
+        return found
     if target == ALL and verb == "stop":
         say(world, world.me, cause, run=False)
     for name in found.groups if (target, verb) != (ALL, "stop") else ():

@@ -17,7 +17,7 @@ from yrnode.node.world import World
 from yrnode.policy import cache, gather
 from yrnode.store import board, codec
 from yrnode.store.errors import StoreError
-from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, mod_is, unchanged, value_is
+from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, absent, mod_is, unchanged, value_is
 from yrnode.store.keys import ClusterKeys, DatasystemKeys
 from yrnode.store.lease import KeptLease
 
@@ -26,6 +26,7 @@ log = logging.getLogger("yrnode.node")
 LEASE_S = 5
 SETTLE_S = 2 * LEASE_S
 """After a store was replaced or restored: how long every node may still put back what it knows."""
+HEARD_S = 0.05
 AGAIN_S = 0.2
 """After a transaction that was not done: by then the watch has brought what it was lost to."""
 PROVEN_S = 4.0
@@ -123,7 +124,7 @@ class Shared:
             log.exception("%s %s", action.move.value, action.target)
             why = repr(e)
         if why:
-            log.info("%s of %s was not done: %s", action.move.value, action.target, why)
+            log.debug("%s of %s was not done: %s", action.move.value, action.target, why)
             await asyncio.sleep(AGAIN_S)
         else:
             self._done(action)
@@ -227,9 +228,39 @@ class Shared:
         done = await self._store.txn(compares, [Delete(self._keys.fence(node))])
         return "" if done.succeeded else "a record has changed meanwhile"
 
+    def heard(self) -> None:
+        """Tell which intents this node keeps now: whoever said them waits for that."""
+        self._begin(self._hear(), "heard")
+
+    async def _hear(self) -> None:
+        try:
+            if self._lease.id:
+                await self._granted(self._lease.id)
+        except StoreError as e:
+            log.info("what this node has heard could not be told: %s", e)
+
+    async def acknowledged(self, target: str, seq: int, seconds: float) -> list[str]:
+        """Wait until every node that is there has kept this intent; the nodes of the file that have not."""
+        deadline = time.monotonic() + seconds
+        while True:
+            nodes = self._world.board.nodes
+            late = [n for n in self._world.peers if n not in nodes or nodes[n].heard.get(target, 0) < seq]
+            waits = [n for n in late if n in nodes]
+            if not self._world.fresh or not waits or time.monotonic() >= deadline:
+                return late
+            await asyncio.sleep(HEARD_S)
+
+    async def fence(self, node: str, by: str, why: str) -> None:
+        """An operator's word that a node is off. StoreError where it cannot be put."""
+        value = codec.dump({"by": by, "why": why, "at": time.time()})
+        await self._store.txn(
+            [absent(self._keys.fence(node)), absent(self._keys.node(node))], [Put(self._keys.fence(node), value)]
+        )
+
     async def _granted(self, lease: int) -> None:
         """A new lease: this node's key. What it said of its groups ends with the old lease, and is told anew."""
-        peer = replace(self._peer, at=time.time())
+        heard = {target: intent.seq for target, intent in self._world.intents.items()}
+        peer = replace(self._peer, at=time.time(), heard=heard)
         await self._store.put(self._keys.node(self._world.me), codec.dump(codec.peer_dict(peer)), lease=lease)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:

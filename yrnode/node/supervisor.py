@@ -31,6 +31,7 @@ from yrnode.node.clocks import Clocks
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
+from yrnode.node.peers import Peers
 from yrnode.node.shared import Shared
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.storewrites import StoreWrites
@@ -104,6 +105,7 @@ class Supervisor:
         if self._world.closing:
             raise UsageError("yrnode is going down and takes no more words; start it again with: yrnode run")
         found = operator.radius(self._world, verb, target)
+        more: dict[str, Any] = {}
         if not dry_run:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
@@ -111,13 +113,16 @@ class Supervisor:
             self._groups.save_wishes()
             self.events.emit(target, f"operator-{verb}", cause)
             self._wake.set()
+            more = await self._groups.told(verb, target, who, why)
         untouched = [n for n in self._world.components if n not in found.components]
         return {
             "verb": verb,
             "target": target,
             "components": list(found.components),
             "untouched": untouched,
+            "quiet": operator.quiet(self._world, verb, target),
             "done": not dry_run,
+            **more,
         }
 
     async def drill(self, name: str, target: str, who: str) -> dict[str, Any]:
@@ -173,10 +178,11 @@ class Supervisor:
                 name: Unit(name, self._world, tools, owner, self._wake.set) for name in self._world.components
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
-            upkeep = shared = None
+            upkeep = shared = peers = None
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)
+                peers = Peers(self._world, self._cluster, self._wake.set)
                 upkeep = Upkeep(self._world, self._directories(), self._units, self.events, self._wake.set)
                 await self._rounds()
                 if self._world.closing:
@@ -187,8 +193,9 @@ class Supervisor:
                 reaper.close()
                 if self._drilling is not None:
                     self._drilling.cancel()
-                if shared is not None:
-                    await shared.close()
+                for part in (peers, shared):
+                    if part is not None:
+                        await part.close()
                 await watch.close()
                 await writes.close()
                 for unit in self._units.values():

@@ -81,7 +81,7 @@ def fence_of(data: Mapping[str, Any], revision: int = 0) -> Fence:
 
 
 def peer_dict(peer: Peer) -> dict[str, Any]:
-    return {**asdict(peer), "digests": dict(peer.digests)}
+    return {**asdict(peer), "digests": dict(peer.digests), "heard": dict(peer.heard)}
 
 
 def peer_of(data: Mapping[str, Any]) -> Peer:
@@ -93,6 +93,7 @@ def peer_of(data: Mapping[str, Any]) -> Peer:
         api=str(data.get("api", "")),
         at=float(data.get("at", 0.0)),
         digests={str(k): str(v) for k, v in dict(data.get("digests", {})).items()},
+        heard={str(k): int(v) for k, v in dict(data.get("heard", {})).items()},
     )
 
 
