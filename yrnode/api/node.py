@@ -45,7 +45,8 @@ class Node(Protocol):
 
         Returns the blast radius, with `dry_run` without doing anything:
         `{"verb", "target", "components": [names that start or stop, in order], "untouched": [the other names],
-        "quiet": bool, "done": bool}`. `quiet`: it counts though it may touch nothing here. `done` says that the intent is taken, not that the components have followed.
+        "quiet": bool, "done": bool}`. `quiet`: it counts though it may touch nothing here. `done` says that the
+        intent is taken, not that the components have followed.
         UsageError for an unknown target, with the names that there are.
         """
         ...
