@@ -25,7 +25,19 @@ def test_a_cause_reads_as_one_line_with_its_evidence() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_only_faults_count_against_a_budget(reason: Reason) -> None:
-    other = ("start", "operator", "shutdown", "group", "memory", "worker", "residue", "proven", "recovered", "gone")
+    other = (
+        "start",
+        "operator",
+        "shutdown",
+        "group",
+        "memory",
+        "worker",
+        "clock",
+        "residue",
+        "proven",
+        "recovered",
+        "gone",
+    )
     assert Cause(reason, "x").fault is (reason.value not in other) is (reason in FAULTS)
 
 
