@@ -32,11 +32,11 @@ def test_only_faults_count_against_a_budget(reason: Reason) -> None:
         "group",
         "memory",
         "worker",
+        "clock",
         "residue",
         "proven",
         "recovered",
         "gone",
-        "clock",
     )
     assert Cause(reason, "x").fault is (reason.value not in other) is (reason in FAULTS)
 

@@ -87,6 +87,14 @@ class YrCluster:
             if value:
                 return value
             time.sleep(0.05)
+            ended = [
+                n
+                for n, node in self.nodes.items()
+                if node.process is not None and node.process.poll() not in (None, 0, -9)
+            ]
+            if ended:
+                what += f", because {', '.join(ended)} ended"
+                break
         words = "\n".join(f"--- {name}\n{node.tail()}" for name, node in self.nodes.items())
         raise AssertionError(f"no {what} within {seconds} s:\n{words}")
 

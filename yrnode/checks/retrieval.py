@@ -14,7 +14,7 @@ from dataclasses import replace
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target, Tools
-from yrnode.checks.completion import complete, judge, long_prompt, shorter
+from yrnode.checks.completion import WORDS, complete, judge, long_prompt, shorter
 from yrnode.checks.http import UNVERIFIED, blamed, reason
 from yrnode.checks.ledger import Ledger
 from yrnode.model.spec import CheckSpec
@@ -45,7 +45,7 @@ class RetrievalCheck(Stateless):
         self._asked: set[str] = set()
         self._proven = False
         self._retrieved = False
-        self._words: int = self.param("words")
+        self._words = int(spec.params.get("words", WORDS))
         self._good = ""
 
     async def probe(self, target: Target) -> Result:
