@@ -169,6 +169,8 @@ class Groups:
 
 
 def _cause(record: GroupRecord, me: str) -> Cause:
+    """The record's cause, with who wrote it where that was another node."""
     cause = record.cause
-    elsewhere = record.by and record.by != me and not cause.evidence
-    return replace(cause, evidence=f"written by {record.by}") if elsewhere else cause
+    if record.by in ("", me):
+        return cause
+    return replace(cause, evidence="; ".join(filter(None, (cause.evidence, f"written by {record.by}"))))
