@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -70,7 +71,8 @@ def test_one_stuck_request_is_reported_and_the_rank_lives(node: YrNode, pool: Th
             "a report", lambda: (c := check(node, "progress")) and "requests are stuck" in c[1] and c, 10
         )
         assert verdict == "fail"
-        assert evidence.startswith("1 in flight without movement for ")
+        # a canary that is just being answered may be counted too
+        assert re.match("[12] in flight without movement for ", evidence)
         assert check(node, "canary")[0] == "ok"
         assert ask(url(node), 5)["usage"]["completion_tokens"] == 4
         with pytest.raises(OSError, match="timed out"):
@@ -131,7 +133,7 @@ def test_a_frozen_worker_restarts_alone(node: YrNode) -> None:
     began = time.monotonic()
     node.wait("it seen", lambda: node.component("worker")["state"] != "ready", 10)
     assert time.monotonic() - began < 5
-    node.wait_ready(25)
+    node.wait_ready(60)
     after = node.pids()
     assert after.pop("worker") != before.pop("worker")
     assert after == before

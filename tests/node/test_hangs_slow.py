@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -59,7 +60,8 @@ def test_one_request_stuck_for_ever_while_others_are_answered(node: YrNode, pool
             "a report", lambda: (c := check(node, "progress")) and "requests are stuck" in c[1] and c, 90
         )
         assert verdict == "fail"
-        assert evidence.startswith("1 in flight without movement for ")
+        # a canary that is just being answered may be counted too
+        assert re.match("[12] in flight without movement for ", evidence)
         began = time.monotonic()
         answered = 0
         while time.monotonic() - began < 45:
