@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.etcd import encoded, post
+from tests.support.keys import etcd_url, record_key, stored
 from tests.support.node import BIN, YrNode, cluster_text, yrnode
 
 
 def etcdctl(*words: str) -> None:
     subprocess.run([str(BIN / "etcdctl"), *words], check=True, capture_output=True, timeout=30)
-
-
-def url(node: YrNode) -> str:
-    return f"http://127.0.0.1:{node.config.read_text().partition('client_port: ')[2].split(',')[0]}"
-
-
-def stored(node: YrNode, group: str) -> dict[str, Any]:
-    """The group's record as the store has it."""
-    cluster = node.status()["cluster"]
-    found = post(url(node), "kv/range", {"key": encoded(f"/yrnode/{cluster}/groups/{group}/record")})
-    return json.loads(base64.b64decode(found["kvs"][0]["value"])) if found.get("kvs") else {}
 
 
 def put_back(node: YrNode, copy: Path) -> None:
@@ -52,7 +39,7 @@ def test_an_older_copy_stops_no_rank_and_the_record_is_put_back(tmp_path: Path) 
     with yrnode(cluster_text()) as node:
         node.wait_ready()
         copy = tmp_path / "copy.db"
-        etcdctl("--endpoints", url(node), "snapshot", "save", str(copy))
+        etcdctl("--endpoints", etcd_url(node), "snapshot", "save", str(copy))
         for n in (2, 3):
             assert node.cli("restart", "serve", "--yes").returncode == 0
             node.wait(
@@ -87,12 +74,13 @@ def test_a_key_that_somebody_deletes_is_put_again_and_nothing_else_happens(lost:
     with yrnode(cluster_text(ranks=1)) as node:
         node.wait_ready()
         before, record = node.pids(), stored(node, "serve")
-        prefix = f"/yrnode/{node.status()['cluster']}/groups/serve/"
-        key = prefix + ("record" if lost == "record" else "members/n0")
-        post(url(node), "kv/deleterange", {"key": encoded(key)})
+        key = record_key(node, "serve")
+        if lost == "member":
+            key = key.removesuffix("record") + "members/n0"
+        post(etcd_url(node), "kv/deleterange", {"key": encoded(key)})
 
         def there() -> bool:
-            return bool(post(url(node), "kv/range", {"key": encoded(key)}).get("kvs"))
+            return bool(post(etcd_url(node), "kv/range", {"key": encoded(key)}).get("kvs"))
 
         node.wait("the key again", there, 20)
         assert stored(node, "serve") == record

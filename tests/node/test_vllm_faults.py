@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support import vllm
+from tests.support.keys import forgive
 from tests.support.node import YrNode
 from tests.support.vllm import READY_S, RealNode, ask, check, generation, member
 from yrnode.checks.progress import read_page
@@ -97,12 +98,6 @@ class Fault:
     def _since(self, what: str, *targets: str) -> list[dict[str, Any]]:
         new = [e for e in self.node.events() if e["seq"] > self.seq and e["what"] == what]
         return [e for e in new if not targets or e["target"] in targets]
-
-
-def forget_faults(node: YrNode) -> None:
-    """While the daemon is away: a new row of faults. The third in a row would be the last, hence the order here."""
-    path = node.dir / "state/groups/serve.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"fails": 0}))
 
 
 class Quiet:
@@ -238,12 +233,13 @@ def take_over(node: YrNode) -> None:
         directory, log = node.dir / "state" / rank.replace("/", "-"), node.dir / f"log/{rank.replace('/', '-')}.log"
         kept = record.load(record.path_of(node.dir / "run", rank))
         assert {p.pid for p in members_of(kept, directory, log)} == members[rank]
-    forget_faults(node)
     began = time.monotonic()
     node.start()
     node.wait("the same ready again", lambda: node.status()["ready"], 30)
     print(f"\na new daemon has taken over after {time.monotonic() - began:.1f} s: {before}")
     assert (node.pids(), generation(node)) == (before, n)
+    # the third fault in a row would be the last: hence the order of this file's tests
+    forgive(node)
     node.wait("its checks", lambda: all(check(node, r, "canary")[0] == "ok" for r in ranks), 60)
     known = [check(node, r, "processes") for r in ranks]
     assert [(v, "EngineCor" in e) for v, e in known] == [("ok", True)] * len(ranks)
@@ -284,12 +280,12 @@ def test_a_daemon_and_an_api_server_killed_together(pair: RealNode) -> None:
 
 
 def both_die(node: RealNode, rank: str) -> None:
+    forgive(node)
     with Fault(node, f"daemon and {rank}'s vllm serve killed together") as fault:
         leader = member(node, rank, "")
         orphans = [member(node, rank, title) for title in ("VLLM::EngineC", "VLLM::Worker")]
         node.kill()
         os.kill(leader.pid, signal.SIGKILL)
-        forget_faults(node)
         assert [p.comm for p in orphans if not table.alive(p)] == []
         fault.now()
         node.start()
