@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace, dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -244,6 +244,20 @@ async def test_only_one_idle_rank_of_a_group_is_asked_at_a_time(lab: Lab) -> Non
     async with lab.tools.ledgers.turn("serve"):
         assert "s ago" in (await lab.ask(60.0)).evidence
         assert lab.rank.asked == 1
+    await lab.ask()
+    assert lab.rank.asked == 2
+
+
+async def test_an_idle_rank_is_not_asked_while_a_peer_is_not_known_to_serve(lab: Lab) -> None:
+    """vLLM's survivor of another's death dies at its next request."""
+    lab.canary.tools = replace(lab.tools, unsure=lambda _: "n1 not known to serve")
+    found = await lab.ask(60.0)
+    assert (found.verdict, lab.rank.asked) == (OK, 1)
+    assert found.evidence.endswith("not asked while idle: n1 not known to serve")
+    # what stands with requests in flight is asked all the same
+    lab.rank.load = 1
+    for _ in range(8):
+        await lab.read()
     await lab.ask()
     assert lab.rank.asked == 2
 

@@ -244,6 +244,24 @@ def test_how_long_all_have_been_ready(phases: tuple[Any, ...], before: float | N
     assert phase.ready_since(g, board(g, told(4, *phases)), 100.0) == after
 
 
+@pytest.mark.parametrize(
+    ("phases", "fresh", "unsure"),
+    [
+        ((P.READY, P.READY, P.READY), True, ""),
+        # a request would kill a survivor
+        ((P.READY, None, P.READY), True, "n1 not known to serve"),
+        ((P.READY, P.STARTING, None), True, "n1, n2 not known to serve"),
+        ((P.READY, P.READY, P.READY), False, "what the other nodes do is not known"),
+    ],
+)
+def test_whether_all_are_known_to_serve(phases: tuple[Any, ...], fresh: bool, unsure: str) -> None:
+    g = three()
+    assert phase.unsure(g, board(g, told(4, *phases)), fresh, ME) == unsure
+    # one alone needs nobody's word
+    alone = replace(g, nodes=(ME,))
+    assert phase.unsure(alone, board(alone, {}), False, ME) == ""
+
+
 # intents and fences
 
 

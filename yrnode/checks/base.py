@@ -27,13 +27,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Tools:
-    """What checks share. `store_steady_s`: for how many seconds the store has answered without a break."""
+    """What checks share. `store_steady_s`: for how many seconds the store has answered without a break. `unsure(group)`:
+    why not every rank of the group is known to serve, empty when all are: a request to one would kill a survivor of
+    another's death.
+    """
 
     http: aiohttp.ClientSession
     store: Store
     store_steady_s: Callable[[], float]
     pulse: Pulse = field(default_factory=Pulse)
     ledgers: Ledgers = field(default_factory=Ledgers)
+    unsure: Callable[[str], str] = lambda _: ""
 
 
 class Check(Protocol):

@@ -1,8 +1,8 @@
 """A completion of one token, asked when nothing else proves that the engine generates.
 
-Idle, at its own pace, one rank of a group at a time; in flight, only when nothing moves. A rank that moves is not
-asked: a busy one answers late, which proves nothing. It is asked at once where an engine process is stopped, and once
-more at once after each first miss.
+Idle, at its own pace, one rank of a group at a time, while all of them are known to serve; in flight, only when
+nothing moves. A rank that moves is not asked: a busy one answers late, which proves nothing. It is asked at once where
+an engine process is stopped, and once more at once after each first miss.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class CanaryCheck(Stateless):
             turn = self.tools.ledgers.turn(self.param("group"))
             if ledger.in_flight and ledger.stuck_s(now) < ledger.quiet_s:
                 return ok(f"not asked: {ledger.in_flight} in flight and moving")
+            if why := self.tools.unsure(self.param("group")):
+                return replace(self._last, evidence=f"{self._last.evidence}; not asked while idle: {why}")
             if not turn.locked():
                 async with turn:
                     return await self._ask(ledger)

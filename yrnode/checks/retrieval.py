@@ -63,6 +63,8 @@ class RetrievalCheck(Stateless):
         if ledger.lost:
             # asked for again, since what is stored anew says nothing about the link; long, so in nobody's turn
             return await self._read(target, ledger)
+        if why := self.tools.unsure(self.param("group")):
+            return replace(self._last, evidence=f"{self._last.evidence}; not asked while idle: {why}")
         async with turn:
             if self._retrieved or self._other(target) is None:
                 return await self._store(target, ledger, self.param("answer_s"))

@@ -37,7 +37,7 @@ from yrnode.node.storewatch import StoreWatch
 from yrnode.node.storewrites import StoreWrites
 from yrnode.node.unit import Unit
 from yrnode.node.upkeep import Upkeep
-from yrnode.policy import readiness
+from yrnode.policy import phase, readiness
 from yrnode.policy.plan import decide, next_look
 from yrnode.process import table
 from yrnode.process.launch import Owner
@@ -170,7 +170,7 @@ class Supervisor:
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
             writes = StoreWrites(store, etcd_endpoints(self._cluster), self._world, self.events, self._wake.set)
-            tools = Tools(http, store, watch.steady_s)
+            tools = Tools(http, store, watch.steady_s, unsure=self._unsure)
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
             )
@@ -222,6 +222,10 @@ class Supervisor:
             done=self._groups.done,
             memory=self._memory,
         )
+
+    def _unsure(self, group: str) -> str:
+        view = self._world.groups[group]
+        return phase.unsure(view, self._world.board, self._world.fresh, self._world.me)
 
     def _directories(self) -> dict[str, Path]:
         """What must be writable, by the cluster file's key."""

@@ -47,6 +47,16 @@ def ready_since(g: GroupView, board: Board, now: float) -> float | None:
     return now if g.ready_since is None and None not in told else g.ready_since
 
 
+def unsure(g: GroupView, board: Board, fresh: bool, me: str) -> str:
+    """Which other node is not known to serve the group's life with this one; empty when all of them are."""
+    others = [n for n in g.nodes if n != me]
+    if others and not fresh:
+        return "what the other nodes do is not known"
+    told = board.phases(g.name)
+    late = [n for n in others if n not in told or (told[n].n, told[n].phase) != (g.record.n, Phase.READY)]
+    return f"{', '.join(late)} not known to serve" if late else ""
+
+
 def _why_held(members: list[ComponentView], g: GroupView) -> str:
     why = g.unwanted or next((c.unwanted for c in members if c.unwanted is not None), None)
     return str(why) if why is not None else ""
