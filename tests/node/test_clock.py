@@ -108,7 +108,7 @@ MOMENTS: list[tuple[str, list[ComponentView], Any]] = [
     (
         "in a group's pause",
         [view(n, State.CLEANING, cleaned=True) for n in RANKS],
-        record(Stage.STOP, not_before=130),
+        record(Stage.STOP, backoff_s=30),
     ),
     ("in a budget's window", [view("worker", history=(Failure(90.0, 5.0, FAULT),) * 4)], record()),
 ]
@@ -122,7 +122,8 @@ def test_a_jump_decides_nothing(what: str, views: list[ComponentView], group: An
     before = decide(s)
     assert clock.goes_on(jump=jump)
     after = clock.world.snapshot(s.now)
-    assert decide(replace(after, store_available=s.store_available)) == before
+    shared = {"me": s.me, "board": s.board, "fresh": s.fresh, "proven_at": s.proven_at}
+    assert decide(replace(after, store_available=s.store_available, **shared)) == before
     assert after.components == s.components
 
 

@@ -27,9 +27,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Tools:
-    """What checks share. `store_steady_s`: for how many seconds the store has answered without a break. `unsure(group)`:
-    why not every rank of the group is known to serve, empty when all are: a request to one would kill a survivor of
-    another's death.
+    """What checks share. `store_steady_s`: for how many seconds the store has answered without a break.
+
+    `unsure(group)`: why not every rank of the group is known to serve, empty when all are; a request to the survivor
+    of another's death would kill it.
     """
 
     http: aiohttp.ClientSession

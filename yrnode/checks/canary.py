@@ -1,8 +1,8 @@
 """A completion of one token, asked when nothing else proves that the engine generates.
 
 Idle, at its own pace, one rank of a group at a time, while all of them are known to serve; in flight, only when
-nothing moves. A rank that moves is not asked: a busy one answers late, which proves nothing. It is asked at once where
-an engine process is stopped, and once more at once after each first miss.
+nothing moves. A rank that moves is not asked: a busy one answers late, which proves nothing. It is asked at once
+where an engine process is stopped, and once more at once after each first miss.
 """
 
 from __future__ import annotations

@@ -268,11 +268,11 @@ class Shared:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def close(self) -> None:
-        """Stop reading and writing. The lease is given back, so that peers see at once that this node has gone."""
+    async def close(self, *, revoke: bool = True) -> None:
+        """Stop reading and writing. With `revoke` peers see at once that it has gone, else when its lease ends."""
         tasks = [self._reading, *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._watch.close()
-        await self._lease.close()
+        await self._lease.close(revoke=revoke)

@@ -1,0 +1,73 @@
+"""How fast eight nodes follow each other: the real coordination over a real etcd, without processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.agent import GROUP, Agent
+from tests.support.etcd import ETCD_35, start_etcd
+from yrnode.model.state import Move
+
+NAMES = tuple(f"n{i}" for i in range(8))
+LEASE_S = 5.0
+BUMPS = 100
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
+
+
+async def until(what: str, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.002)
+
+
+@pytest_asyncio.fixture
+async def agents(tmp_path: Path) -> AsyncIterator[list[Agent]]:
+    with start_etcd(tmp_path / "etcd", ETCD_35) as etcd:
+        found = [Agent(name, NAMES, etcd.url, tmp_path) for name in NAMES]
+        for agent in found:
+            await agent.start()
+        await until("all ready", lambda: all(a.ready for a in found))
+        yield found
+        for agent in found:
+            await agent.close()
+
+
+def share(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+async def test_a_bump_reaches_all_and_go_starts_all(agents: list[Agent]) -> None:
+    stops, goes = [], []
+    for i in range(BUMPS):
+        n = agents[0].life[0]
+        began = time.monotonic()
+        agents[i % len(agents)].restart()
+        await until("the next life", lambda n=n: all(a.ready and a.life == (n + 1, "go") for a in agents))
+        stops.append(max(a.at[Move.STOP] for a in agents) - began)
+        goes.append(max(a.at[Move.START] for a in agents) - max(a.at[Move.CLEAN] for a in agents))
+    print(
+        f"\n8 agents, {BUMPS} bumps: the last one stops after p50 {share(stops, 0.5) * 1000:.1f} ms, "
+        f"p99 {share(stops, 0.99) * 1000:.1f} ms; all clean to all starting p50 {share(goes, 0.5) * 1000:.1f} ms, "
+        f"p99 {share(goes, 0.99) * 1000:.1f} ms"
+    )
+    assert share(stops, 0.99) < 0.05
+    assert share(goes, 0.99) < 0.2
+
+
+async def test_a_dead_node_is_seen_within_its_lease_and_a_second(agents: list[Agent]) -> None:
+    *others, dead = agents
+    await dead.close(crash=True)
+    began = time.monotonic()
+    await until("it is seen", lambda: all(dead.name in a.world.absent for a in others), LEASE_S + 3)
+    took = time.monotonic() - began
+    print(f"\na dead node is seen by its peers after {took:.1f} s")
+    assert took < LEASE_S + 1
+    # and costs nothing by itself
+    assert {a.life for a in others} == {(others[0].world.groups[GROUP].record.n, "go")}

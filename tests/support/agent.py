@@ -1,0 +1,120 @@
+"""The real coordination of one node (World, policy, Groups, Shared over a real etcd) without any process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+from yrnode.model.action import Action
+from yrnode.model.board import Peer
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.spec import CheckSpec, ComponentSpec
+from yrnode.model.state import Move, Plane, State
+from yrnode.model.verdict import ok
+from yrnode.node import world
+from yrnode.node.groups import Groups
+from yrnode.node.memory import Memory
+from yrnode.node.shared import Shared
+from yrnode.policy.plan import decide
+from yrnode.store.gateway import EtcdGateway
+from yrnode.store.interface import Put, absent
+from yrnode.store.keys import ClusterKeys
+from yrnode.telemetry.events import EventLog
+
+GROUP = "serve"
+GATE = CheckSpec("gate", "x", 1.0, 1.0, gate=True, watch=False)
+
+
+class Agent:
+    """`at[move]`: when a move of its rank was last made, monotonic seconds."""
+
+    def __init__(self, name: str, names: tuple[str, ...], url: str, where: Path) -> None:
+        self.name = name
+        here = where / name
+        rank = ComponentSpec(
+            f"rank/{GROUP}/{name}", "rank", Plane.ENGINE, (), {}, here, here, group=GROUP, checks=(GATE,)
+        )
+        self.rank = rank.name
+        self.world = world.make([rank], time.monotonic(), name, {GROUP: world.GroupPlace(names)})
+        self.world.store_available = True
+        self.memory = Memory(here)
+        self.events = EventLog(here / "events.jsonl")
+        self.groups = Groups(self.world, self.memory, self.events, frozenset(), lambda: 0, lambda *_: None)
+        self.store = EtcdGateway((url,), timeout_s=2.0)
+        self.keys = ClusterKeys("agents")
+        self.wake = asyncio.Event()
+        self.at: dict[Move, float] = {}
+        self._count = 0
+
+    async def start(self) -> None:
+        await self.store.txn([absent(self.keys.store)], [Put(self.keys.store, b"uuid")])
+        self.groups.shared = Shared(
+            self.store,
+            self.world,
+            self.keys,
+            Peer(self.name),
+            cluster_name="",
+            worker_of={},
+            wake=self.wake.set,
+            done=self.groups.done,
+            memory=self.memory,
+        )
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            busy = False
+            now = time.monotonic()
+            assert self.groups.shared is not None
+            self.groups.shared.refresh(now)
+            for action in decide(self.world.snapshot(now, random.random())):
+                busy |= self._act(action, now)
+            await asyncio.sleep(0)
+            if not busy:
+                try:
+                    await asyncio.wait_for(self.wake.wait(), 1.0)
+                except (TimeoutError, asyncio.TimeoutError):
+                    continue
+                self.wake.clear()
+
+    def _act(self, action: Action, now: float) -> bool:
+        if not isinstance(action.move, Move):
+            return self.groups.act(action, now)
+        if action.move is Move.START and not self.groups.about_to_start(GROUP):
+            return False
+        self.world.apply(action, now)
+        self.at[action.move] = time.monotonic()
+        match action.move:
+            case Move.CLEAN:
+                self.world.update(self.rank, cleaned=True)
+            case Move.START:
+                self._count += 1
+                self.world.update(self.rank, instance=f"p{self._count}", pid=self._count)
+                self.world.record_result(self.rank, f"p{self._count}", "gate", ok("fine"), now)
+            case Move.STOP if self.world.components[self.rank].state is State.STOPPING:
+                self.world.update(self.rank, gone=True)
+        return True
+
+    @property
+    def life(self) -> tuple[int, str]:
+        record = self.world.groups[GROUP].record
+        return record.n, record.stage.value
+
+    @property
+    def ready(self) -> bool:
+        return self.world.components[self.rank].state is State.READY
+
+    def restart(self) -> None:
+        """What an operator asks of this node."""
+        self.world.update_group(GROUP, restart=Cause(Reason.OPERATOR, "restart serve"))
+        self.wake.set()
+
+    async def close(self, *, crash: bool = False) -> None:
+        """End it; with `crash` its lease is left to run out."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self.groups.shared is not None:
+            await self.groups.shared.close(revoke=not crash)
+        await self.store.close()
