@@ -80,10 +80,10 @@ def test_no_space_is_told_with_its_cure_and_restarts_nothing(binary: Path) -> No
         assert node.status()["ready"], "it serves"
         assert same(node, before, ("etcd", *UNTOUCHED))
 
-        # a rank's group is healed: its record is this node's own, and vLLM writes nothing there
+        # a rank that dies is ended at once; its group's next life waits for a store that takes it
         os.kill(before["rank/serve/0"], signal.SIGKILL)
-        node.wait("the group's next life", lambda: node.status()["groups"]["serve"]["generation"] == 2, 20)
-        node.wait_ready()
+        node.wait("the rank ended", lambda: node.component("rank/serve/0")["state"] == "stopped", 20)
+        assert node.status()["groups"]["serve"]["generation"] == 1
         assert same(node, before, ("etcd", "worker"))
 
         # a worker that dies now could not register itself: it waits, and uses up none of its restarts
@@ -97,8 +97,10 @@ def test_no_space_is_told_with_its_cure_and_restarts_nothing(binary: Path) -> No
             # Debian has etcdctl in a package of its own
             words = [str(BIN / "etcdctl"), *line.split()[1:]]
             subprocess.run(words, env={"PATH": os.defpath}, check=True, capture_output=True, timeout=20)
+        assert node.status()["groups"]["serve"]["generation"] == 1
         node.wait("writes again", lambda: node.status()["store"]["refuses_writes"] is None, 20)
         node.wait_ready()
+        assert node.status()["groups"]["serve"]["generation"] == 2
         assert since is not None
         assert since["since"] == found["since"]
         assert node.component("etcd")["checks"]["alarms"]["verdict"] == "ok"

@@ -347,5 +347,7 @@ class Cluster:
             return "serving" if all(p is not None and p.state == "serving" for p in kept) else ""
         if len(up) < len(self.names):
             return "waiting for an absent node"
+        if group == GROUP and self.ends(CACHE) == "failed":
+            return "waiting for the cache, which was given up"
         held = [m for m in self.store.board.phases(group).values() if m.phase is Phase.HELD]
         return "held" if held else ""

@@ -57,7 +57,7 @@ class Fates:
     def daemon_dies(self, node: Node) -> None:
         if node.daemon_up:
             node.end_daemon()
-            self._later(self.c.random.choice([0.3, 3.0, 30.0, 90.0]), lambda: self._daemon(node))
+            self._later(self.c.random.choice([0.3, 3.0, 30.0, 90.0]), lambda: self.daemon(node))
 
     def host_reboots(self, node: Node) -> None:
         if node.host_up:
@@ -137,7 +137,7 @@ class Fates:
                 other.world.update_group(GROUP, nodes=names, digest="without")
                 other.keep()
         self.operator_restarts(next(n for n in self.c.nodes.values() if n is not node))
-        self._later(self.c.draw(20.0, 60.0), lambda: self._daemon(node))
+        self._later(self.c.draw(20.0, 60.0), lambda: self.daemon(node))
 
     # afterwards
 
@@ -166,7 +166,8 @@ class Fates:
         started = node.world.groups[GROUP].started
         self.c.trouble.setdefault((GROUP, started), f"{node.name} went down")
 
-    def _daemon(self, node: Node) -> None:
+    def daemon(self, node: Node) -> None:
+        """It starts, where there is a host for it."""
         if node.host_up and not node.daemon_up:
             node.begin_daemon()
             self.c.prove(node)
@@ -231,7 +232,7 @@ def live(seed: int, size: int, mix: Sequence[str], count: int, *, blind: bool = 
     fates = Fates(cluster, 20.0 if early else SPAN_S, mix)
     for node in cluster.nodes.values():
         node.host_up = True
-        cluster.at(cluster.draw(0.0, 5.0), node.begin_daemon)
+        cluster.at(cluster.draw(0.0, 5.0), lambda n=node: fates.daemon(n))
     cluster.run(1.0 if early else FIRST_S)
     fates.begin(count)
     # what a fault brings with it, such as the return of a host, comes within the second half

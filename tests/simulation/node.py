@@ -27,7 +27,7 @@ START_S = {"worker": 60.0, "rank": 120.0}
 PROBE_S = 2.0
 LEASE_S = 5.0
 TRUST_S = 4.0
-LOOK_S = 5.0
+LOOK_S = 15.0
 """How long a node sleeps when nothing happens: longer than the real one, which only makes it later."""
 
 
@@ -172,7 +172,7 @@ class Node:
                 self.see()
         else:
             self.broken = True
-        c.at(now + PROBE_S / 2, lambda: self.tick(born))
+        c.at(now + PROBE_S, lambda: self.tick(born))
 
     def see(self) -> None:
         """The watch has delivered all there is, and the store's own read says so."""

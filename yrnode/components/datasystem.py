@@ -72,7 +72,7 @@ def spec(host: Host) -> ComponentSpec:
     }
     file = {"path": str(liveness)}
     checks = (
-        CheckSpec("process", "process", 1.0, 1.0, witness=True),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         # its timeout is the age at which the file counts as stale
         CheckSpec(
             "liveness",

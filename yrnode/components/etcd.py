@@ -85,7 +85,7 @@ def spec(host: Host) -> ComponentSpec:
     quota = int(flags["quota-backend-bytes"])
     key = ClusterKeys(cluster.cluster).probe(host.node)
     checks = (
-        CheckSpec("process", "process", 1.0, 1.0, witness=True),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         # Alone it may be a slow disk, which a restart does not make faster. One that is stopped is seen by both.
         CheckSpec("read", "etcd-read", 1.0, 1.0, failures=10, params={"key": key}),
         CheckSpec("write", "etcd-write", 10.0, 2.0, gate=True, watch=False, params={"key": key}, gate_period_s=0.1),

@@ -26,7 +26,7 @@ def spec(host: Host) -> ComponentSpec:
     env = environment.expand(router.env, environment.with_program(dict(host.engine_env), argv))
     url = f"http://{host.address}:{router.port}"
     checks = (
-        CheckSpec("process", "process", 1.0, 1.0, witness=True),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + router_health(router)}),
         CheckSpec("completion", "completion", 30.0, 30.0, act=False, after=("health",), params=_asked(host, url)),
     )

@@ -146,10 +146,12 @@ def _checks(
     # every rank of a group waits for the slowest, wherever that is
     alone = {"alone": data_parallel_size(group) == 1 or set(group_nodes(group)) == {host.node}}
     return (
-        CheckSpec("process", "process", 1.0, 1.0, witness=True),
-        CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, after=("canary",)),
+        CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
+        CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, local=True, after=("canary",)),
         CheckSpec("health", "http", 5.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
-        CheckSpec("engine", "engine", 1.0, 1.0, failures=1, witness=True, after=("canary",), params=alone),
+        CheckSpec(
+            "engine", "engine", 1.0, 1.0, failures=1, witness=True, local=True, after=("canary",), params=alone
+        ),
         CheckSpec("progress", "progress", 2.0, 5.0, failures=1, witness=True, after=("canary",), params=told),
         CheckSpec(
             "canary", "canary", 30.0, 10.0, failures=2, gate=True, witness=True, after=("health",), params=asks

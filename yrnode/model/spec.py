@@ -19,6 +19,7 @@ class CheckSpec:
     """One check of one component. Durations in seconds, thresholds in results in a row.
 
     `gate`: must have passed before the component counts as ready. `watch`: goes on while it is ready.
+    `local`: it only looks at this host, so that out of time means a busy host and is unknown.
     `act`: False only observes. `witness`: never acts alone, only together with another (`policy/hang.py`).
     `after`: checks of the same component that must have passed before this one runs.
     `params` is read by the check of that `kind`.
@@ -34,6 +35,7 @@ class CheckSpec:
     watch: bool = True
     act: bool = True
     witness: bool = False
+    local: bool = False
     after: tuple[str, ...] = ()
     gate_period_s: float = 0.2
     params: Mapping[str, Any] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import State
 
 RING = "ring"
+LOST = "the store has lost its data, and with it the workers' ring"
 
 
 def evidence(g: GroupView, s: Snapshot) -> Cause | None:
@@ -29,7 +30,7 @@ def evidence(g: GroupView, s: Snapshot) -> Cause | None:
         return None
     if g.record.store and g.record.store != s.board.store_id:
         seen = f"store {s.board.store_id} instead of {g.record.store}"
-        return Cause(Reason.STORE, "the store has lost its data, and with it the workers' ring", seen)
+        return Cause(Reason.STORE, LOST, seen)
     for name in g.members:
         member = s.components[name]
         tally = member.checks.get(RING)

@@ -89,6 +89,9 @@ def _judge_life(g: GroupView, s: Snapshot) -> Action | None:
 def _fault(g: GroupView, cause: Cause, s: Snapshot) -> Action:
     if any(s.components[m].drilled for m in g.members):
         return _bump(g, cause, g.record.fails, 0.0)
+    if cause.text == cache.LOST:
+        # the store's doing: no number of times is a reason to do without a cache
+        return _bump(g, cause, g.record.fails, 0.0)
     if not cause.fault:
         # no member's doing, such as a full disk
         return _bump(g, cause, g.record.fails, component.PAUSE_S)
