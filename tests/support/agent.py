@@ -21,6 +21,7 @@ from yrnode.policy.plan import decide
 from yrnode.store.gateway import EtcdGateway
 from yrnode.store.interface import Put, absent
 from yrnode.store.keys import ClusterKeys
+from yrnode.store.transport import within
 from yrnode.telemetry.events import EventLog
 
 GROUP = "serve"
@@ -74,7 +75,7 @@ class Agent:
             await asyncio.sleep(0)
             if not busy:
                 try:
-                    await asyncio.wait_for(self.wake.wait(), 1.0)
+                    await within(self.wake.wait(), 1.0)
                 except (TimeoutError, asyncio.TimeoutError):
                     continue
                 self.wake.clear()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from yrnode.model.action import Action
@@ -29,8 +29,32 @@ SETTLE_S = 2 * LEASE_S
 HEARD_S = 0.05
 AGAIN_S = 0.2
 """After a transaction that was not done: by then the watch has brought what it was lost to."""
+AHEAD_S = 2.0
+"""For how long what a transaction has shown counts before the watch has brought it."""
+LOST = "somebody else has written the record"
+"""A swap that is lost brings the record that it was lost to: nothing is to be waited for."""
 PROVEN_S = 4.0
 """A watch that has not been proven complete for so long is not trusted."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A key as a transaction has shown it, before the watch has brought it. `at`: monotonic seconds."""
+
+    revision: int
+    at: float
+    group: str
+    record: GroupRecord | None = None
+    member: Member | None = None
+    node: str = ""
+
+    def over(self, before: Board) -> Board:
+        if self.record is not None:
+            return replace(before, records={**before.records, self.group: Stored(self.record, self.revision)})
+        if self.member is None:
+            return before
+        part = {**before.phases(self.group), self.node: self.member}
+        return replace(before, members={**before.members, self.group: part})
 
 
 class Shared:
@@ -58,6 +82,7 @@ class Shared:
         self._memory = memory
         self._known_store = memory.load_store()
         self._settled_at = 0.0
+        self._ahead: list[Ahead] = []
         self._lease = KeptLease(store, LEASE_S, self._granted)
         self._watch = store.watch(keys.root)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,11 +104,18 @@ class Shared:
 
     async def _read(self) -> None:
         async for batch in self._watch:
-            before = self._world.board
-            after = board.fold(before, batch, self._keys)
-            self._world.take_board(after, time.monotonic())
+            now = time.monotonic()
+            after = self._ahead_of(board.fold(self._world.board, batch, self._keys), now)
+            self._world.take_board(after, now)
             self._judge_store(after)
             self._wake()
+
+    def _ahead_of(self, after: Board, now: float) -> Board:
+        """What our own transactions have shown already is not taken back by events from before them."""
+        self._ahead = [a for a in self._ahead if a.revision > after.revision and now - a.at < AHEAD_S]
+        for a in self._ahead:
+            after = a.over(after)
+        return after
 
     def _judge_store(self, after: Board) -> None:
         """Alone in a cluster there is nobody to wait for."""
@@ -125,7 +157,8 @@ class Shared:
             why = repr(e)
         if why:
             log.debug("%s of %s was not done: %s", action.move.value, action.target, why)
-            await asyncio.sleep(AGAIN_S)
+            if why != LOST:
+                await asyncio.sleep(AGAIN_S)
         else:
             self._done(action)
         if isinstance(action.move, GroupMove):
@@ -177,6 +210,8 @@ class Shared:
             found = codec.read(codec.record_of, kv.value)
             if found is not None:
                 self._learn(group, found, kv.mod_revision)
+            if kv.mod_revision != (there.revision if there else 0):
+                return LOST
         return "the record, an intent or a fence has changed meanwhile"
 
     def _intents_as_read(self) -> Compare:
@@ -201,19 +236,20 @@ class Shared:
         """What a transaction has shown is as good as what the watch brings, and earlier."""
         there = self._world.board.records.get(group)
         if there is None or there.revision < revision:
-            now = self._world.board
-            records = {**now.records, group: Stored(record, revision)}
-            self._world.board = replace(now, records=records)
+            self._shown(Ahead(revision, time.monotonic(), group, record=record))
 
     async def _tell(self, group: str, member: Member) -> str:
         lease = self._lease.id
         if not lease:
             return "no lease yet"
         key = self._keys.member(group, self._world.me)
-        await self._store.put(key, codec.dump(codec.member_dict(member)), lease=lease)
-        part = {**self._world.board.phases(group), self._world.me: member}
-        self._world.board = replace(self._world.board, members={**self._world.board.members, group: part})
+        revision = await self._store.put(key, codec.dump(codec.member_dict(member)), lease=lease)
+        self._shown(Ahead(revision, time.monotonic(), group, member=member, node=self._world.me))
         return ""
+
+    def _shown(self, ahead: Ahead) -> None:
+        self._ahead.append(ahead)
+        self._world.board = ahead.over(self._world.board)
 
     async def _unfence(self, node: str) -> str:
         fence = self._world.board.fences.get(node)
