@@ -43,7 +43,7 @@ unit: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	@tests/tools/debian_parts.sh $(VENV)/parts
 	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow --deselect tests/node/test_many_nodes.py $(ARGS)
-	YRNODE_TEST_NODES=$(NODES) YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m "slow or not slow" tests/node/test_many_nodes.py $(ARGS)
+	YRNODE_TEST_NODES=$(NODES) YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow tests/node/test_many_nodes.py $(ARGS)
 
 # A real vLLM on CPU: 3.5 GB and about a minute to install, minutes to run.
 $(LAB)/env.sh:

@@ -110,6 +110,7 @@ def test_no_space_is_told_with_its_cure_and_restarts_nothing(binary: Path) -> No
         assert happened(node, "store", "unavailable") == []
 
 
+@pytest.mark.slow
 def test_a_database_that_is_gone() -> None:
     with yrnode(text("snapshot-count: 10")) as node:
         node.wait_ready()

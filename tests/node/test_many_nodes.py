@@ -20,7 +20,7 @@ from tests.support.node import YrNode
 
 NODES = int(os.environ.get("YRNODE_TEST_NODES", "3"))
 LEASE_S = 5.0
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,6 @@ def test_one_dead_rank_restarts_all_of_them_once(serving: YrCluster) -> None:
     assert causes == {"rank/serve/1: exited: killed by SIGKILL"}
 
 
-@pytest.mark.slow
 def test_two_ranks_that_die_together_are_one_restart(serving: YrCluster) -> None:
     before, n = serving.pids(), life(serving)
     for i in (0, 2):
@@ -133,7 +132,6 @@ def part(node: YrNode) -> tuple[int, str]:
     return (g["generation"], g["stage"]) if g else (0, "")
 
 
-@pytest.mark.slow
 def test_a_daemon_that_is_away_for_longer_than_its_lease_costs_nothing(serving: YrCluster) -> None:
     before, n = serving.pids(), life(serving)
     serving["n1"].kill()
@@ -165,7 +163,6 @@ def test_a_machine_that_reboots_restarts_the_group_once(serving: YrCluster) -> N
     assert len(mine) == 1
 
 
-@pytest.mark.slow
 def test_etcd_that_is_away_for_longer_than_the_lease_costs_nothing(serving: YrCluster) -> None:
     before, n = serving.pids(), life(serving)
     master = serving["n0"]
@@ -196,7 +193,6 @@ def test_etcd_killed_in_the_middle_of_a_restart(serving: YrCluster) -> None:
     assert {k: serving.pids()[k] for k in workers} == workers
 
 
-@pytest.mark.slow
 def test_etcd_that_comes_back_empty_restarts_the_workers_and_no_rank(serving: YrCluster) -> None:
     before, n = serving.pids("rank"), life(serving)
     cache = serving["n0"].status()["groups"]["cache"]["generation"]

@@ -127,7 +127,7 @@ def fill(node: YrNode) -> int:
             seen.append(held(node))
             return seen[-1] >= least and len(seen) > 40 and seen[-40] == seen[-1]
 
-        node.wait("the cache filled", settled, 20)
+        node.wait("the cache filled", settled, 60)
         ask(url(node, reader), 30, prompt=prompt, max_tokens=1)
     return held(node)
 
