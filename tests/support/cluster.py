@@ -40,7 +40,8 @@ def free_everywhere(nodes: int, width: int = 1) -> int:
 def cluster_of(nodes: int, *, ranks: int = 1, more: str = "", args: str = "", groups: str = "") -> str:
     """A cluster file for `nodes` nodes n0, n1, …: etcd on n0, a worker everywhere, `ranks` of one group on each.
     `groups` goes in place of that group."""
-    client, peer, worker, api, rank = (free_everywhere(nodes, w) for w in (1, 1, 1, 1, ranks))
+    first = free_everywhere(nodes, 4 + ranks)
+    client, peer, worker, api, rank = range(first, first + 5)
     own = "\n".join(
         f'  n{i}: {{address: {address(i)}, api: {{listen: "{address(i)}:{api}"}}, '
         f"state_dir: ./n{i}/state, run_dir: ./n{i}/run, log_dir: ./n{i}/log}}"

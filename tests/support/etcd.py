@@ -41,6 +41,14 @@ def free_port() -> int:
     raise RuntimeError(f"no free port between {low} and {high}")
 
 
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        found[free_port()] = None
+    return list(found)
+
+
 def post(url: str, path: str, body: Mapping[str, Any], timeout_s: float = 5) -> dict[str, Any]:
     """POST to an etcd's gateway without the client under test. Raises OSError, with etcd's text for an HTTP error."""
     request = urllib.request.Request(f"{url}/v3/{path}", json.dumps(body).encode())

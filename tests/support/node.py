@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.etcd import free_port
+from tests.support.etcd import free_port, free_ports
 from yrnode.process import table
 
 BIN = Path(sys.executable).parent
@@ -134,7 +134,7 @@ class YrNode:
 
 def cluster_text(ranks: int = 2, extra_args: str = "", more: str = "", bin_: str = "") -> str:
     """The demo's cluster on free ports. `extra_args` goes into the group's args, `more` to the end of the file."""
-    etcd, peer, worker, api = (free_port() for _ in range(4))
+    etcd, peer, worker, api = free_ports(4)
     rank = next(
         p for p in (free_port() for _ in range(50)) if all(p + i not in (etcd, peer, worker, api) for i in (0, 1))
     )
