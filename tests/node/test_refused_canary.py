@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.etcd import free_port
+from tests.support.etcd import free_ports
 from tests.support.node import YrNode, yrnode
 
 KEY = "sk-do-not-show-0123456789"
@@ -38,7 +38,7 @@ def text(directory: Path) -> str:
     pair = ["-keyout", f"{directory}/key.pem", "-out", f"{directory}/cert.pem"]
     subprocess.run(["openssl", "req", "-x509", *words, *pair], check=True, capture_output=True)
     tls = f"{{ssl-certfile: {directory}/cert.pem, ssl-keyfile: {directory}/key.pem, root-path: /v}}"
-    etcd, peer, worker, api, *ports = [free_port() for _ in range(10)]
+    etcd, peer, worker, api, *ports = free_ports(10)
     assert len({etcd, peer, worker, api, *ports}) == 10
     groups = {
         "argkey": f"args: {{api-key: {KEY}}}",
