@@ -37,7 +37,8 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	@tests/tools/debian_parts.sh $(VENV)/parts
-	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadgroup --no-loadscope-reorder -m "not vllm and not slow and not alone" $(ARGS)
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadfile -m "not vllm and not slow and not alone" --ignore=tests/simulation $(ARGS)
+	$(PY) -m pytest -rs -n 2 -m "not slow" tests/simulation $(ARGS)
 	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m alone
 
 test-slow: $(VENV)/.dev

@@ -103,7 +103,7 @@ def test_an_engine_that_spins_instead_of_serving(node: YrNode) -> None:
     os.kill(core(node), signal.SIGUSR2)
     took, bump = hang_and_recover(node, n, 40)
     # twice the stall before, which ended well, and up to one period until the idle canary
-    assert STALL_S < took < 2 * STALL_S + 8
+    assert STALL_S - 0.5 < took < 2 * STALL_S + 8
     assert bump["reason"] == "hang"
     assert bump["text"].startswith("the engine hangs: no progress for ")
     assert "canary: no token within 1 s" in bump["evidence"]

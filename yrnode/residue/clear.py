@@ -31,7 +31,7 @@ async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = ()) 
         text = "processes may be an earlier instance's, which cannot be proven: end them, or whatever started them"
         return _blocked(spec, text, ", ".join(map(str, unproven)))
     for need in spec.ports:
-        taken = await asyncio.to_thread(ports.why_taken, need.host, need.port)
+        taken = await ports.taken(need.host, need.port)
         if taken:
             where = f"port {need.host}:{need.port} ({need.purpose})"
             return _blocked(spec, f"{where} is not free: end its holder or change {need.purpose}", taken)

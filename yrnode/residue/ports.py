@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 import socket
+import time
 from collections.abc import Collection
 
 import psutil
 
 from yrnode.process import table
 
+UNSEEN = "a process that cannot be seen from here"
+ENDING_S = 5.0
 _ANY = ("0.0.0.0", "::")  # noqa: S104  compared with, never bound
 
 
@@ -27,6 +31,16 @@ def why_taken(host: str, port: int) -> str:
                 return f"in use by {holder(host, port)}"
             return e.strerror or str(e)
     return ""
+
+
+async def taken(host: str, port: int) -> str:
+    """`why_taken`, with a while for a holder that nobody sees: a process that is just ending still has its sockets."""
+    deadline = time.monotonic() + ENDING_S
+    while True:
+        why = await asyncio.to_thread(why_taken, host, port)
+        if not why.endswith(UNSEEN) or time.monotonic() >= deadline:
+            return why
+        await asyncio.sleep(0.1)
 
 
 def listener(host: str, port: int) -> int | None:
@@ -46,7 +60,7 @@ def holder(host: str, port: int) -> str:
     """Who listens there, for people."""
     pid = listener(host, port)
     if pid is None:
-        return "a process that cannot be seen from here"
+        return UNSEEN
     return f"pid {pid} ({table.command(pid) or 'unknown command'})"
 
 
