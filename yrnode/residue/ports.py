@@ -34,7 +34,7 @@ def why_taken(host: str, port: int) -> str:
 
 
 async def taken(host: str, port: int) -> str:
-    """`why_taken`, with a while for a holder that nobody sees: a process that is just ending still has its sockets."""
+    """`why_taken`, with a while for a holder that nobody sees: a process that is ending still has its sockets."""
     deadline = time.monotonic() + ENDING_S
     while True:
         why = await asyncio.to_thread(why_taken, host, port)
