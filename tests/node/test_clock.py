@@ -217,7 +217,7 @@ def test_times_of_files_restart_nothing(node: YrNode, when: str) -> None:
     until = time.monotonic() + 4
     while time.monotonic() < until:
         subprocess.run(["touch", "-d", when, *files], check=True)
-        assert node.component("worker")["checks"]["liveness"]["verdict"] == "ok"
+        assert node.component("worker")["checks"]["liveness"]["verdict"] != "fail"
         time.sleep(0.05)
     assert {k: (v["pid"], v["state"]) for k, v in node.status()["components"].items()} == before
 
