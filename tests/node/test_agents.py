@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.support.agent import GROUP, Agent
+from tests.support.agent import GROUP, Agent, until
 from tests.support.etcd import ETCD_35, start_etcd
 from yrnode.model.state import Move
 
@@ -18,13 +17,6 @@ NAMES = tuple(f"n{i}" for i in range(8))
 LEASE_S = 5.0
 BUMPS = 100
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(60)]
-
-
-async def until(what: str, condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.002)
 
 
 @pytest_asyncio.fixture

@@ -308,7 +308,7 @@ class Node:
         else:
             self.world.saying = self.world.saying | {action.target}
         view = self.world.groups.get(action.target)
-        fences = gather.fences_used(view, self.world.snapshot(c.now)) if view and action.move is GroupMove.GO else {}
+        fences = gather.fences_used(view, seen) if view and action.move is GroupMove.GO else {}
         c.at(c.now + c.draw(0.001, 0.05), lambda: self.commit(born, action, seen, fences))
 
     def commit(self, born: int, action: Action, seen: Any, fences: dict[str, int]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from yrnode.model.action import Action
 from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupRecord
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.state import Move, Plane, State
 from yrnode.model.verdict import ok
@@ -18,6 +20,7 @@ from yrnode.node.groups import Groups
 from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
 from yrnode.policy.plan import decide
+from yrnode.store import codec
 from yrnode.store.gateway import EtcdGateway
 from yrnode.store.interface import Put, absent
 from yrnode.store.keys import ClusterKeys
@@ -26,6 +29,13 @@ from yrnode.telemetry.events import EventLog
 
 GROUP = "serve"
 GATE = CheckSpec("gate", "x", 1.0, 1.0, gate=True, watch=False)
+
+
+async def until(what: str, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.002)
 
 
 class Agent:
@@ -111,6 +121,16 @@ class Agent:
         """What an operator asks of this node."""
         self.world.update_group(GROUP, restart=Cause(Reason.OPERATOR, "restart serve"))
         self.wake.set()
+
+    async def read_record(self) -> GroupRecord:
+        """As the store has it."""
+        kv = await self.store.get(self.keys.record(GROUP))
+        assert kv is not None
+        return codec.read(codec.record_of, kv.value)
+
+    async def write_record(self, record: GroupRecord) -> int:
+        """As somebody else would; the revision."""
+        return await self.store.put(self.keys.record(GROUP), codec.dump(codec.record_dict(record)))
 
     async def close(self, *, crash: bool = False) -> None:
         """End it; with `crash` its lease is left to run out."""

@@ -9,7 +9,7 @@ from enum import Enum
 from yrnode.model.group import GroupRecord, Member
 
 PROTOCOL = 1
-"""Nodes with another number are not acted with."""
+"""Told to the others: `yrnode status` names a node that speaks another one."""
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ class Groups:
         return True
 
     def _heed(self, action: Action, now: float) -> bool:
+        # a full disk must not make this node deaf: an operator's word is obeyed also where it cannot be kept
         self._world.apply(action, now)
         self.save_wishes()
         self._events.emit(action.target, "heed", action.cause)
@@ -149,9 +150,11 @@ class Groups:
         shared.heard()
         if verb == "fence":
             try:
-                await shared.fence(target, who, why)
+                taken = await shared.fence(target, who, why)
             except StoreError as e:
                 raise UsageError(f"fence {target}: the store has not taken it: {e}") from None
+            if not taken:
+                raise UsageError(f"fence {target}: it has just come up, or is fenced already")
             return {}
         if verb not in ("pause", "resume"):
             return {}

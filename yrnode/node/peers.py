@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from yrnode.checks.http import blamed
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import servers
+from yrnode.model.verdict import Verdict
 from yrnode.node.world import World
+from yrnode.store.transport import within
 
 PERIOD_S = 2.0
 TIMEOUT_S = 2.0
@@ -62,10 +65,13 @@ class Peers:
 
 
 async def _listens(host: str, port: int) -> bool:
+    """Whether something may listen there: where this process itself could not ask, that may be so."""
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), TIMEOUT_S)
-    except (OSError, TimeoutError, asyncio.TimeoutError):
+        _, writer = await within(asyncio.open_connection(host, port), TIMEOUT_S)
+    except asyncio.TimeoutError:
         return False
+    except OSError as e:
+        return blamed(e, "").verdict is Verdict.UNKNOWN
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()

@@ -12,6 +12,7 @@ from typing import Any
 from yrnode.model.action import Action
 from yrnode.model.board import Board, BoardMove, Peer, Stored
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Member
+from yrnode.model.snapshot import GroupView
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
 from yrnode.policy import cache, gather
@@ -139,16 +140,20 @@ class Shared:
     # writing
 
     def perform(self, action: Action) -> None:
-        """Begin a transaction; the group is busy, or the intent being said, until its outcome is known."""
+        """Begin a transaction; the group is busy, or the intent being said, until its outcome is known.
+
+        It compares the keys as the decision has seen them: what comes in before it is sent makes it fail.
+        """
+        seen = self._world.board
         if isinstance(action.move, GroupMove):
             self._world.update_group(action.target, busy=True)
         else:
             self._world.saying = self._world.saying | {action.target}
-        self._begin(self._carry_out(action), f"{action.move.value} {action.target}")
+        self._begin(self._carry_out(action, seen), f"{action.move.value} {action.target}")
 
-    async def _carry_out(self, action: Action) -> None:
+    async def _carry_out(self, action: Action, seen: Board) -> None:
         try:
-            why = await self._transact(action)
+            why = await self._transact(action, seen)
         except StoreError as e:
             # it may have been done all the same: the watch will tell, and what was compared no longer holds then
             why = str(e)
@@ -167,38 +172,39 @@ class Shared:
             self._world.saying = self._world.saying - {action.target}
         self._wake()
 
-    async def _transact(self, action: Action) -> str:
+    async def _transact(self, action: Action, seen: Board) -> str:
         match action.move:
             case GroupMove.TELL if action.member is not None:
                 return await self._tell(action.target, action.member)
             case GroupMove() if action.record is not None:
-                return await self._swap(action, action.record)
+                return await self._swap(action, action.record, seen)
             case BoardMove.SAY if action.intent is not None:
-                there = self._world.board.intents.get(action.target)
+                there = seen.intents.get(action.target)
                 key = self._keys.intent(action.target)
                 put = Put(key, codec.dump(codec.intent_dict(action.intent)))
                 done = await self._store.txn([mod_is(key, there.revision if there else 0)], [put])
                 return "" if done.succeeded else "somebody else has said something meanwhile"
             case BoardMove.UNFENCE:
-                return await self._unfence(action.target)
+                return await self._unfence(action.target, seen)
         raise ValueError(f"{action.move.value} is no transaction")
 
-    async def _swap(self, action: Action, record: GroupRecord) -> str:
+    async def _swap(self, action: Action, record: GroupRecord, seen: Board) -> str:
         group = action.target
         world, key = self._world, self._keys.record(group)
-        there = world.board.records.get(group)
-        record = replace(record, by=record.by if action.move is GroupMove.PUT_BACK else world.me)
+        there = seen.records.get(group)
+        if action.move is not GroupMove.PUT_BACK:
+            record = replace(record, by=world.me, at=time.time())
         compares = [mod_is(key, there.revision if there else 0)]
         then: list[Op] = [Put(key, codec.dump(codec.record_dict(record)))]
         if action.move is not GroupMove.PUT_BACK:
-            compares.append(self._intents_as_read())
+            compares.append(self._intents_as_read(seen))
         if action.move is GroupMove.GO:
             view = world.groups[group]
-            fences = gather.fences_used(view, world.snapshot(time.monotonic()))
+            fences = gather.fences_used(view, seen)
             compares += [mod_is(self._keys.fence(n), revision) for n, revision in fences.items()]
             if view.kind is GroupKind.CACHE:
                 compares.append(value_is(self._keys.store, record.store.encode()))
-                why = await self._clear(group, compares, then)
+                why = await self._clear(view, seen, compares, then)
                 if why:
                     return why
         done = await self._store.txn(compares, then, [Get(key)])
@@ -214,16 +220,15 @@ class Shared:
                 return LOST
         return "the record, an intent or a fence has changed meanwhile"
 
-    def _intents_as_read(self) -> Compare:
+    def _intents_as_read(self, seen: Board) -> Compare:
         """No intent was put since the board was read. Intents are never deleted, so that this is enough."""
-        return Compare(self._keys.intents, "MOD", "LESS", self._world.board.revision + 1, prefix=True)
+        return Compare(self._keys.intents, "MOD", "LESS", seen.revision + 1, prefix=True)
 
-    async def _clear(self, group: str, compares: list[Compare], then: list[Op]) -> str:
+    async def _clear(self, view: GroupView, seen: Board, compares: list[Compare], then: list[Op]) -> str:
         """What the datasystem keeps goes with the go, unless a worker that may live has a key there."""
         keys = DatasystemKeys(self._cluster_name)
         workers = await self._store.list(keys.workers)
-        view = self._world.groups[group]
-        told = self._world.board.phases(group)
+        told = seen.phases(view.name)
         gone = {self._worker_of[n] for n in view.nodes if n in told and told[n].n == view.record.n}
         others = [a for kv in workers.items if (a := kv.key.removeprefix(keys.workers)) not in gone]
         if others:
@@ -251,14 +256,14 @@ class Shared:
         self._ahead.append(ahead)
         self._world.board = ahead.over(self._world.board)
 
-    async def _unfence(self, node: str) -> str:
-        fence = self._world.board.fences.get(node)
+    async def _unfence(self, node: str, seen: Board) -> str:
+        fence = seen.fences.get(node)
         if fence is None:
             return ""
         compares = [mod_is(self._keys.fence(node), fence.revision)]
         compares += [
             mod_is(self._keys.record(g), there.revision)
-            for g, there in self._world.board.records.items()
+            for g, there in seen.records.items()
             if g in self._world.groups
         ]
         done = await self._store.txn(compares, [Delete(self._keys.fence(node))])
@@ -286,12 +291,12 @@ class Shared:
                 return late
             await asyncio.sleep(HEARD_S)
 
-    async def fence(self, node: str, by: str, why: str) -> None:
-        """An operator's word that a node is off. StoreError where it cannot be put."""
+    async def fence(self, node: str, by: str, why: str) -> bool:
+        """An operator's word that a node is off; whether it was taken: not where its key, or a fence, is there.
+        StoreError where it cannot be put."""
         value = codec.dump({"by": by, "why": why, "at": time.time()})
-        await self._store.txn(
-            [absent(self._keys.fence(node)), absent(self._keys.node(node))], [Put(self._keys.fence(node), value)]
-        )
+        key = self._keys.fence(node)
+        return (await self._store.txn([absent(key), absent(self._keys.node(node))], [Put(key, value)])).succeeded
 
     async def _granted(self, lease: int) -> None:
         """A new lease: this node's key. What it said of its groups ends with the old lease, and is told anew."""

@@ -121,7 +121,8 @@ class World:
             self.absent = {}
             return
         away = [n for n in self.peers if n not in self.board.nodes and n != self.me]
-        self.absent = {n: self.absent.get(n) or Absence(max(now, watched_since)) for n in away}
+        known = {n: a for n, a in self.absent.items() if a.since >= watched_since}
+        self.absent = {n: known.get(n) or Absence(now) for n in away}
 
     def _apply_component(self, move: Move, action: Action, now: float) -> None:
         view = self.components[action.target]

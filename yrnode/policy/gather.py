@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yrnode.model.board import Board
 from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, Phase
 from yrnode.model.snapshot import GroupView, Snapshot
@@ -60,7 +61,7 @@ def blocked(g: GroupView, s: Snapshot) -> Cause | None:
     return None
 
 
-def fences_used(g: GroupView, s: Snapshot) -> dict[str, int]:
+def fences_used(g: GroupView, board: Board) -> dict[str, int]:
     """The fences that a go relies on, each with the revision of its last put."""
-    relied = [n for n in {*g.nodes, *g.record.members} if n in s.board.fences]
-    return {n: s.board.fences[n].revision for n in relied}
+    relied = [n for n in {*g.nodes, *g.record.members} if n in board.fences]
+    return {n: board.fences[n].revision for n in relied}

@@ -1,0 +1,96 @@
+"""What one node writes to the shared keys of a real etcd, and how it hears of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.agent import GROUP, Agent, until
+from tests.support.etcd import ETCD_35, free_port, start_etcd
+from yrnode.model.action import Action
+from yrnode.model.board import Stored
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupMove, Stage
+from yrnode.node import peers, world
+
+WHY = Cause(Reason.EXITED, "exited")
+
+
+@pytest_asyncio.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[Agent]:
+    with start_etcd(tmp_path / "etcd", ETCD_35) as etcd:
+        found = Agent("n0", ("n0",), etcd.url, tmp_path)
+        await found.start()
+        await until("ready", lambda: found.ready and not found.world.groups[GROUP].busy)
+        yield found
+        await found.close()
+
+
+async def test_a_swap_compares_what_its_decision_has_seen(agent: Agent) -> None:
+    """A record that is read after the decision, and before the transaction is sent, must not be overwritten."""
+    shared, board = agent.groups.shared, agent.world.board
+    assert shared is not None
+    seen = board.records[GROUP]
+    bump = replace(seen.record, n=seen.record.n + 1, stage=Stage.STOP, cause=WHY)
+    # somebody else has bumped it, and even the life after that has begun
+    newer = replace(seen.record, n=seen.record.n + 1, stage=Stage.GO, by="n1")
+    revision = await agent.write_record(newer)
+    shared.perform(Action(GroupMove.BUMP, GROUP, WHY, record=bump))
+    agent.world.board = replace(board, records={**board.records, GROUP: Stored(newer, revision)})
+    await until("the outcome", lambda: not agent.world.groups[GROUP].busy)
+    assert (await agent.read_record()) == newer
+
+
+async def test_what_is_written_says_who_and_when(agent: Agent) -> None:
+    n = agent.life[0]
+    agent.restart()
+    await until("the next life", lambda: agent.ready and agent.life == (n + 1, "go"))
+    record = await agent.read_record()
+    assert record.by == "n0"
+    assert record.at > 1e9
+
+
+async def test_a_node_that_is_there_or_fenced_already_is_not_fenced(agent: Agent) -> None:
+    shared = agent.groups.shared
+    assert shared is not None
+    assert not await shared.fence("n0", "root", "")
+    assert await shared.fence("n9", "root", "")
+    assert not await shared.fence("n9", "root", "")
+
+
+async def test_who_listens() -> None:
+    server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    assert await peers._listens("127.0.0.1", port)
+    server.close()
+    await server.wait_closed()
+    assert not await peers._listens("127.0.0.1", free_port())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL])
+async def test_a_socket_that_we_cannot_get_is_no_dead_port(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: Any) -> None:
+        raise OSError(number, "none left")
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    assert await peers._listens("127.0.0.1", free_port())
+
+
+def test_an_absence_is_counted_anew_after_a_break_of_the_watch() -> None:
+    w = world.make([], 0.0, "n0")
+    w.peers = ("n0", "n1")
+    w.note_absent(10.0, 1.0)
+    w.note_absent(15.0, 1.0)
+    assert w.absent["n1"].since == 10.0
+    # broken and whole again between two rounds: in between anything may have been missed
+    w.note_absent(20.0, 18.0)
+    assert w.absent["n1"].since == 20.0
+    w.note_absent(21.0, None)
+    assert w.absent == {}
