@@ -45,7 +45,10 @@ async def test_a_swap_compares_what_its_decision_has_seen(agent: Agent) -> None:
     shared.perform(Action(GroupMove.BUMP, GROUP, WHY, record=bump))
     agent.world.board = replace(board, records={**board.records, GROUP: Stored(newer, revision)})
     await until("the outcome", lambda: not agent.world.groups[GROUP].busy)
-    assert (await agent.read_record()) == newer
+    kv = await agent.store.get(agent.keys.record(GROUP))
+    assert kv is not None
+    # the very put of the other one: nothing was written over it, to be put back afterwards
+    assert kv.mod_revision == revision
 
 
 async def test_what_is_written_says_who_and_when(agent: Agent) -> None:
