@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from tests.checks.conftest import tools
+from tests.checks.conftest import Clock, tools
 from tests.process.lab import state_of, until
 from tests.support.etcd import free_port
 from yrnode.checks import liveness as liveness_module
@@ -181,20 +181,6 @@ async def rank() -> AsyncIterator[Rank]:
     await web.TCPSite(runner, "127.0.0.1", port).start()
     yield rank
     await runner.cleanup()
-
-
-class Clock(Pulse):
-    """Time as the test says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 1000.0
-
-    def start(self) -> None:
-        pass
-
-    def clock(self) -> float:
-        return self.now
 
 
 @dataclass

@@ -12,28 +12,16 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from tests.checks.conftest import Clock
 from tests.support.etcd import free_port
 from yrnode.checks.base import Target, Tools
 from yrnode.checks.ledger import SEVERAL, Ledger, Marks
-from yrnode.checks.pulse import Pulse
 from yrnode.checks.retrieval import LONGEST_PAUSE, RetrievalCheck
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 IDLE_S, ANSWER_S, LONG = 30.0, 0.15, 320
-
-
-class Clock(Pulse):
-    """Time as the test says."""
-
-    now = 1000.0
-
-    def start(self) -> None:
-        pass
-
-    def clock(self) -> float:
-        return self.now
 
 
 @dataclass

@@ -15,7 +15,6 @@ import pytest_asyncio
 from tests.support.agent import GROUP, Agent, until
 from tests.support.etcd import ETCD_35, free_port, start_etcd
 from yrnode.model.action import Action
-from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, Stage
 from yrnode.node import peers, world
@@ -43,7 +42,7 @@ async def test_a_swap_compares_what_its_decision_has_seen(agent: Agent) -> None:
     newer = replace(seen.record, n=seen.record.n + 1, stage=Stage.GO, by="n1")
     revision = await agent.write_record(newer)
     shared.perform(Action(GroupMove.BUMP, GROUP, WHY, record=bump))
-    agent.world.board = replace(board, records={**board.records, GROUP: Stored(newer, revision)})
+    agent.world.board = board.with_record(GROUP, newer, revision)
     await until("the outcome", lambda: not agent.world.groups[GROUP].busy)
     kv = await agent.store.get(agent.keys.record(GROUP))
     assert kv is not None

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ import pytest
 from tests.support import vllm
 from tests.support.keys import forgive
 from tests.support.node import YrNode
+from tests.support.serving import Watched
 from tests.support.vllm import READY_S, RealNode, ask, check, generation, member
 from yrnode.checks.progress import read_page
 from yrnode.process import record, table
@@ -100,32 +100,12 @@ class Fault:
         return [e for e in new if not targets or e["target"] in targets]
 
 
-class Quiet:
+class Quiet(Watched):
     """The block must bring no failing verdict of any rank's check, and no restart."""
 
-    def __init__(self, node: YrNode) -> None:
-        self.node = node
-        self.failed: set[str] = set()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._done.wait(0.2):
-            for name, c in self.node.status()["components"].items():
-                if name in RANKS:
-                    bad = [f"{name} {k}: {v['evidence']}" for k, v in c["checks"].items() if v["verdict"] == "fail"]
-                    self.failed.update(bad)
-
-    def __enter__(self) -> Quiet:
-        self.before = generation(self.node), self.node.pids()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        assert (generation(self.node), self.node.pids()) == self.before, "something was restarted"
-        assert self.failed == set()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        assert {line for line in self.failed if line.startswith(RANKS)} == set()
 
 
 def send(base: str, **body: Any) -> socket.socket:

@@ -77,7 +77,7 @@ def snapshot(*views: ComponentView, group: GroupView | None = None, **facts: Any
     node keeps, and what the node would tell is told."""
     components = {name: view(name) for name in PLANES} | {v.name: v for v in views}
     group = group or serve(record())
-    s = Snapshot(100.0, 0.0, components, {"serve": group}, True, 0.0, "uuid", me=ME, fresh=True)
+    s = Snapshot(100.0, 0.0, components, {"serve": group}, True, 0.0, me=ME, fresh=True)
     s = replace(s, **facts)
     if "board" not in facts:
         s = replace(s, board=board(group, {ME: phase.own(group, s)}))

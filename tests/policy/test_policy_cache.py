@@ -51,7 +51,7 @@ def decided(
     """What is decided with the shared keys as this node keeps them, but for what it has to tell."""
     etcd = view("etcd", Plane.STORE, State.READY)
     group = GroupView("cache", record, ("worker",), GroupKind.CACHE, nodes)
-    s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, 0.0, store_id)
+    s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, 0.0)
     s = replace(s, store_refusal=refusal, me="n0", fresh=fresh, proven_at=100.0)
     members = {"n0": phase.own(group, s), **(told or {})}
     s = replace(s, board=Board(9, store_id, {"cache": Stored(record, 7)}, {"cache": members}))

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.policy.build import PLANES, RANKS, spec
 from yrnode.model.action import Action
-from yrnode.model.board import Board, BoardMove, Stored
+from yrnode.model.board import Board, BoardMove
 from yrnode.model.cause import FAULTS, Cause, Reason
 from yrnode.model.group import GroupMove, Phase, Stage
 from yrnode.model.snapshot import ComponentView, Snapshot
@@ -218,13 +218,11 @@ class Node(RuleBasedStateMachine):
         self.revision += 1
         board = self.world.board
         if action.record is not None:
-            records = {**board.records, action.target: Stored(action.record, self.revision)}
-            board = replace(board, records=records)
+            board = board.with_record(action.target, action.record, self.revision)
         elif action.member is not None:
             if action.member.phase is Phase.CLEAN:
                 self.world.update_group(action.target, cleaned=action.member.n)
-            told = {**board.phases(action.target), "n0": action.member}
-            board = replace(board, members={**board.members, action.target: told})
+            board = board.with_member(action.target, "n0", action.member)
         elif action.intent is not None:
             board = replace(board, intents={**board.intents, action.target: action.intent})
         self.world.take_board(board, self.now)

@@ -88,8 +88,8 @@ async def test_a_launcher_that_is_held_up_does_not_hide_what_it_has_started(lab:
     assert time.monotonic() - began < 10
 
 
-async def test_an_end_during_the_launch_is_told_with_the_launchers_last_words(lab: Lab) -> None:
-    then = "while test -e wait; do sleep 0.01; done; echo why; exit 3"
+async def killed_during_the_launch(lab: Lab, then: str) -> None:
+    """What the launcher has started is dead, while the launcher itself waits for the file `wait` to go."""
     (lab.home / "worker").mkdir()
     (lab.home / "worker/wait").touch()
     instance = await lab.started(LAUNCHER.format(real=SLEEP, then=then), launcher=True)
@@ -97,6 +97,11 @@ async def test_an_end_during_the_launch_is_told_with_the_launchers_last_words(la
     await until(lambda: instance.pid)
     os.kill(real, signal.SIGKILL)
     await until(lambda: instance.main is not None and instance.main.exit)
+
+
+async def test_an_end_during_the_launch_is_told_with_the_launchers_last_words(lab: Lab) -> None:
+    then = "while test -e wait; do sleep 0.01; done; echo why; exit 3"
+    await killed_during_the_launch(lab, then)
     assert lab.exits == []
     (lab.home / "worker/wait").unlink()
     await until(lambda: lab.exits)
@@ -105,13 +110,7 @@ async def test_an_end_during_the_launch_is_told_with_the_launchers_last_words(la
 
 async def test_an_end_during_the_launch_that_the_launcher_did_not_notice(lab: Lab) -> None:
     then = "while test -e wait; do sleep 0.01; done; exit 0"
-    (lab.home / "worker").mkdir()
-    (lab.home / "worker/wait").touch()
-    instance = await lab.started(LAUNCHER.format(real=SLEEP, then=then), launcher=True)
-    real = await real_of(lab)
-    await until(lambda: instance.pid)
-    os.kill(real, signal.SIGKILL)
-    await until(lambda: instance.main is not None and instance.main.exit)
+    await killed_during_the_launch(lab, then)
     (lab.home / "worker/wait").unlink()
     await until(lambda: lab.exits)
     assert lab.exits == [Exit()]

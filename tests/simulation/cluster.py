@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tests.simulation.node import CACHE, GROUP, TRUST_S, Node, Process
+from tests.simulation.node import CACHE, GROUP, Node, Process
 from tests.simulation.store import ModelStore
 from yrnode.model.action import Action
 from yrnode.model.board import Board, BoardMove
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, Phase, Stage
 from yrnode.model.snapshot import ComponentView
+from yrnode.policy import trust
 
 HISTORY = 4000
 
@@ -33,9 +34,7 @@ class Rules:
 
     prove: Callable[[Node], None] = field(default=lambda n: None)
     fresh: Callable[[Node], bool] = field(
-        default=lambda n: (
-            bool(n.world.board.store_id) and n.cluster.now - n.proven_at < TRUST_S and n.cluster.now < n.lease_until
-        )
+        default=lambda n: trust.fresh(n.world.board, n.cluster.now, n.proven_at, n.cluster.now < n.lease_until)
     )
 
 

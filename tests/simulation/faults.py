@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.simulation.cluster import Cluster
-from tests.simulation.node import CACHE, GROUP, LEASE_S, Node
+from tests.simulation.node import CACHE, GROUP, Node
 from tests.simulation.store import Backup
+from yrnode.policy import trust
 
 FIRST_S, SPAN_S = 60.0, 200.0
 """The first start, and how long faults strike."""
@@ -195,7 +196,7 @@ class Fates:
             self.c.store.up = True
             for node in self.c.nodes.values():
                 # after an outage a lease has its full time again
-                node.leased_until = self.c.now + LEASE_S
+                node.leased_until = self.c.now + trust.LEASE_S
 
         self._later(seconds, back)
 

@@ -15,7 +15,7 @@ from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.state import Move, Plane, State
 from yrnode.model.verdict import fail, ok
 from yrnode.node import operator, world
-from yrnode.policy import gather, plan
+from yrnode.policy import gather, plan, trust
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -25,10 +25,25 @@ GATE = CheckSpec("gate", "x", 1.0, 1.0, gate=True, watch=False)
 ACTS = CheckSpec("acts", "x", 1.0, 1.0, failures=1)
 START_S = {"worker": 60.0, "rank": 120.0}
 PROBE_S = 2.0
-LEASE_S = 5.0
-TRUST_S = 4.0
 LOOK_S = 15.0
 """How long a node sleeps when nothing happens: longer than the real one, which only makes it later."""
+
+
+def spec(name: str, kind: str, plane: Plane, **group: str) -> ComponentSpec:
+    here = Path("/")
+    limit_s = START_S[kind]
+    return ComponentSpec(
+        name,
+        kind,
+        plane,
+        (),
+        {},
+        here,
+        here,
+        start_timeout_s=limit_s,
+        checks=(GATE, ACTS),
+        **group,  # type: ignore[arg-type]
+    )
 
 
 @dataclass
@@ -71,31 +86,8 @@ class Node:
         return f"rank/{GROUP}/{self.name}"
 
     def make(self) -> world.World:
-        here = Path("/")
-        worker = ComponentSpec(
-            "worker",
-            "worker",
-            Plane.CACHE,
-            (),
-            {},
-            here,
-            here,
-            lives_with=CACHE,
-            start_timeout_s=START_S["worker"],
-            checks=(GATE, ACTS),
-        )
-        rank = ComponentSpec(
-            self.rank,
-            "rank",
-            Plane.ENGINE,
-            (),
-            {},
-            here,
-            here,
-            group=GROUP,
-            start_timeout_s=START_S["rank"],
-            checks=(GATE, ACTS),
-        )
+        worker = spec("worker", "worker", Plane.CACHE, lives_with=CACHE)
+        rank = spec(self.rank, "rank", Plane.ENGINE, group=GROUP)
         serving = world.GroupPlace(*self.cluster.file(self.name))
         every = world.GroupPlace(self.cluster.names)
         return world.make([worker, rank], self.cluster.now, self.name, {GROUP: serving, CACHE: every})
@@ -165,7 +157,7 @@ class Node:
             if now >= self.lease_until or self.name not in c.store.board.nodes:
                 c.store.join(self.name, Peer(f"{self.name}-{self.life}"))
                 c.published()
-            self.lease_until = self.leased_until = now + LEASE_S
+            self.lease_until = self.leased_until = now + trust.LEASE_S
             if self.broken:
                 self.broken, self.unbroken_since = False, now
             if now >= self.deaf_until:
@@ -180,9 +172,8 @@ class Node:
         self.proven_at = self.cluster.now
         board = self.cluster.store.board
         if board is not self.world.board:
-            older = board.revision < self.world.board.revision
             self.world.take_board(board, self.cluster.now)
-            self.judge_store(older)
+            self.judge_store()
             news = True
         if news or self.cluster.now >= self.looked_at + LOOK_S or self.hurried():
             self.wake()
@@ -191,15 +182,10 @@ class Node:
         """Whether a start waits for the very next proof."""
         return self.world.components["worker"].state is State.CLEANING
 
-    def judge_store(self, older: bool) -> None:
+    def judge_store(self) -> None:
         board = self.world.board
-        replaced = self.known_store not in ("", board.store_id)
-        behind = any(
-            g.record.n > 1 and (g.name not in board.records or board.records[g.name].record.order < g.record.order)
-            for g in self.world.groups.values()
-        )
-        if replaced or behind or (older and self.known_store):
-            self.settled_at = max(self.settled_at, self.cluster.now + 2 * LEASE_S)
+        if trust.lost(self.world.groups.values(), board, self.known_store):
+            self.settled_at = max(self.settled_at, self.cluster.now + trust.SETTLE_S)
         self.known_store = board.store_id
 
     def absences(self) -> None:
@@ -335,13 +321,12 @@ class Node:
         """A transaction's answer tells of its own key alone, and earlier than the watch."""
         board, target = self.world.board, action.target
         if action.member is not None:
-            part = {**board.phases(target), self.name: action.member}
-            self.world.board = replace(board, members={**board.members, target: part})
+            self.world.board = board.with_member(target, self.name, action.member)
         elif action.record is not None and target in written.records:
             there = board.records.get(target)
             if there is None or there.revision < written.records[target].revision:
-                records = {**board.records, target: written.records[target]}
-                self.world.board = replace(board, records=records)
+                now = written.records[target]
+                self.world.board = board.with_record(target, now.record, now.revision)
 
     # people
 

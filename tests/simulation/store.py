@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from yrnode.model.board import Board, Fence, Intent, Peer, Stored
+from yrnode.model.board import Board, Fence, Intent, Peer
 from yrnode.model.group import GroupRecord, Member
 
 
@@ -43,8 +43,7 @@ class ModelStore:
         moved = any(n not in self.board.fences or self.board.fences[n].revision != r for n, r in fences.items())
         if not self.blind and (not same or newer or moved):
             return False
-        revision = self.board.revision + 1
-        self._set(records={**self.board.records, group: Stored(record, revision)})
+        self._set(records=self.board.with_record(group, record, self.board.revision + 1).records)
         return True
 
     def tell(self, group: str, node: str, member: Member | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from yrnode.model.group import GroupRecord, Member
@@ -74,7 +74,14 @@ class Board:
     nodes: Mapping[str, Peer] = field(default_factory=dict)
 
     def phases(self, group: str) -> Mapping[str, Member]:
+        """What each node says of its part of a group."""
         return self.members.get(group, {})
+
+    def with_record(self, group: str, record: GroupRecord, revision: int) -> Board:
+        return replace(self, records={**self.records, group: Stored(record, revision)})
+
+    def with_member(self, group: str, node: str, member: Member) -> Board:
+        return replace(self, members={**self.members, group: {**self.phases(group), node: member}})
 
 
 class BoardMove(str, Enum):

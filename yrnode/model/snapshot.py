@@ -115,10 +115,9 @@ class Absence:
 class Snapshot:
     """`now` is monotonic seconds; `jitter` is a fresh number in [0, 1) for delays. `me`: this node's name.
 
-    `store_id`: the uuid that the store's data carries, empty while it is not known. `board`: the shared keys as last
-    read; `fresh`: it is complete and our own lease lives; `proven_at`: when it was last
-    proven complete, monotonic; `settled`: every node has had the time to put back what
-    a replaced or restored store has lost. `intents`: what operators want, the newest that this node has read or made.
+    `board`: the shared keys as last read; `fresh`: it is complete and our own lease lives; `proven_at`: when it was
+    last proven complete, monotonic; `settled`: every node has had the time to put back what a replaced or restored
+    store has lost. `intents`: what operators want, the newest that this node has read or made.
     """
 
     now: float
@@ -127,7 +126,6 @@ class Snapshot:
     groups: Mapping[str, GroupView] = field(default_factory=dict)
     store_available: bool = False
     store_since: float = 0.0
-    store_id: str = ""
     closing: bool = False
     me: str = ""
     board: Board = field(default_factory=Board)

@@ -12,8 +12,7 @@ from yrnode.model.group import GroupKind, Stage
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.node.world import World
-
-ALL = "all"
+from yrnode.policy.intents import ALL
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from yrnode.model.action import Action
-from yrnode.model.board import Board, BoardMove, Peer, Stored
+from yrnode.model.board import Board, BoardMove, Peer
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Member
 from yrnode.model.snapshot import GroupView
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
-from yrnode.policy import cache, gather
+from yrnode.policy import cache, gather, trust
 from yrnode.store import board, codec
 from yrnode.store.errors import StoreError
 from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, absent, mod_is, unchanged, value_is
@@ -24,9 +24,6 @@ from yrnode.store.lease import KeptLease
 
 log = logging.getLogger("yrnode.node")
 
-LEASE_S = 5
-SETTLE_S = 2 * LEASE_S
-"""After a store was replaced or restored: how long every node may still put back what it knows."""
 HEARD_S = 0.05
 AGAIN_S = 0.2
 """After a transaction that was not done: by then the watch has brought what it was lost to."""
@@ -34,8 +31,6 @@ AHEAD_S = 2.0
 """For how long what a transaction has shown counts before the watch has brought it."""
 LOST = "somebody else has written the record"
 """A swap that is lost brings the record that it was lost to: nothing is to be waited for."""
-PROVEN_S = 4.0
-"""A watch that has not been proven complete for so long is not trusted."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +46,8 @@ class Ahead:
 
     def over(self, before: Board) -> Board:
         if self.record is not None:
-            return replace(before, records={**before.records, self.group: Stored(self.record, self.revision)})
-        if self.member is None:
-            return before
-        part = {**before.phases(self.group), self.node: self.member}
-        return replace(before, members={**before.members, self.group: part})
+            return before.with_record(self.group, self.record, self.revision)
+        return before if self.member is None else before.with_member(self.group, self.node, self.member)
 
 
 class Shared:
@@ -84,7 +76,7 @@ class Shared:
         self._known_store = memory.load_store()
         self._settled_at = 0.0
         self._ahead: list[Ahead] = []
-        self._lease = KeptLease(store, LEASE_S, self._granted)
+        self._lease = KeptLease(store, trust.LEASE_S, self._granted)
         self._watch = store.watch(keys.root)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lease.start()
@@ -92,14 +84,14 @@ class Shared:
 
     def refresh(self, now: float) -> None:
         """Tell the world how far the board can be trusted at this moment. A watch is as good as our lease."""
-        watch = self._watch
-        proven = watch.unbroken_since is not None and now - (watch.proven_at or 0.0) < PROVEN_S
-        self._world.fresh = proven and self._lease.alive and bool(self._world.board.store_id)
-        self._world.proven_at = watch.proven_at or 0.0
-        self._world.settled = now >= self._settled_at
-        if cache.waits_for_proof(self._world.components.values(), self._world.proven_at):
+        watch, world = self._watch, self._world
+        world.proven_at = watch.proven_at or 0.0
+        whole = watch.unbroken_since is not None
+        world.fresh = whole and trust.fresh(world.board, now, world.proven_at, self._lease.alive)
+        world.settled = now >= self._settled_at
+        if cache.waits_for_proof(world.components.values(), world.proven_at):
             watch.prove()
-        self._world.note_absent(now, watch.unbroken_since if self._world.fresh else None)
+        world.note_absent(now, watch.unbroken_since if world.fresh else None)
 
     # reading
 
@@ -122,13 +114,8 @@ class Shared:
         """Alone in a cluster there is nobody to wait for."""
         if not after.store_id or len(self._world.peers) < 2:
             return
-        replaced = self._known_store and after.store_id != self._known_store
-        behind = any(
-            g.record.n > 1 and (g.name not in after.records or after.records[g.name].record.order < g.record.order)
-            for g in self._world.groups.values()
-        )
-        if replaced or behind:
-            self._settled_at = max(self._settled_at, time.monotonic() + SETTLE_S)
+        if trust.lost(self._world.groups.values(), after, self._known_store):
+            self._settled_at = max(self._settled_at, time.monotonic() + trust.SETTLE_S)
         if after.store_id != self._known_store:
             self._known_store = after.store_id
             try:

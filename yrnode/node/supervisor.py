@@ -71,6 +71,7 @@ class Supervisor:
         self._world = world.make(specs, now, node, group_places(cluster))
         self._memory = Memory(self._places.state_dir)
         self._told: dict[str, str] = {}
+        self._store_id = ""
         self._detached = False
         self._drilling: asyncio.Task[None] | None = None
         self._round_at = now
@@ -354,8 +355,7 @@ class Supervisor:
         return {} if port is None else {RPC_PORT: str(port)}
 
     def _store_changed(self, available: bool, evidence: str, store_id: str) -> None:
-        before, known = self._world.store_available, self._world.store_id
-        self._world.store_id = store_id
+        before, known, self._store_id = self._world.store_available, self._store_id, store_id
         if available is before:
             if known and store_id != known:
                 cause = Cause(Reason.STORE, "the store has lost its data", f"store {store_id} instead of {known}")

@@ -28,7 +28,6 @@ class World:
     groups: dict[str, GroupView] = field(default_factory=dict)
     store_available: bool = False
     store_since: float = 0.0
-    store_id: str = ""
     store_refusal: Refusal | None = None
     closing: bool = False
     me: str = ""
@@ -51,7 +50,6 @@ class World:
             dict(self.groups),
             self.store_available,
             self.store_since,
-            self.store_id,
             self.closing,
             me=self.me,
             board=self.board,

@@ -12,9 +12,9 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Phase
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, State
-from yrnode.policy import component
+from yrnode.policy import component, trust
 
-GONE_AFTER_S = 10.0
+GONE_AFTER_S = 2.0 * trust.LEASE_S
 """Twice the lease: how long a node's key must be gone, without a break in the watch."""
 LATE_S = 10.0
 """What a member may be late beyond its own start deadline before others speak for it."""
