@@ -189,9 +189,8 @@ def _phases(g: GroupView, s: Snapshot) -> dict[str, str]:
 def _peers(s: Snapshot, clock: _Clock) -> dict[str, Any]:
     """The other nodes: whether their key is there, and in what they differ from this one."""
     own = s.board.nodes.get(s.me)
-    nodes = dict.fromkeys(n for g in s.groups.values() for n in g.nodes if n != s.me)
     found: dict[str, Any] = {}
-    for node in nodes:
+    for node in s.others:
         peer, away = s.board.nodes.get(node), s.absent.get(node)
         found[node] = {
             # nobody knows while the store is away

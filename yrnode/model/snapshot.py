@@ -140,3 +140,8 @@ class Snapshot:
     """What is checked of the node itself, by check."""
     store_refusal: Refusal | None = None
     """That the store takes no writes, though it answers."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The other nodes of the cluster file's groups."""
+        return tuple(dict.fromkeys(n for g in self.groups.values() for n in g.nodes if n != self.me))

@@ -114,7 +114,7 @@ class _FromSnapshot(Collector):
         yield store
         peers = _gauge("peer_up", "1 while the peer's key is in the store, 0 when it is gone.", "node", "peer")
         if s.fresh:
-            for peer in dict.fromkeys(n for g in s.groups.values() for n in g.nodes if n != s.me):
+            for peer in s.others:
                 peers.add_metric([self._node, peer], float(peer in s.board.nodes))
         yield peers
         refuses = _gauge("store_refuses_writes", "1 while the store has an alarm and takes no writes.", "node")
