@@ -37,13 +37,24 @@ def free_everywhere(nodes: int, width: int = 1) -> int:
     raise RuntimeError("no port is free on all addresses")
 
 
-def cluster_of(nodes: int, *, ranks: int = 1, more: str = "", args: str = "", groups: str = "") -> str:
+def cluster_of(
+    nodes: int,
+    *,
+    ranks: int = 1,
+    more: str = "",
+    args: str = "",
+    groups: str = "",
+    at: Callable[[int], str] = address,
+    first: int = 0,
+) -> str:
     """A cluster file for `nodes` nodes n0, n1, …: etcd on n0, a worker everywhere, `ranks` of one group on each.
-    `groups` goes in place of that group."""
-    first = free_everywhere(nodes, 4 + ranks)
+
+    `groups` goes in place of that group; `at`: each node's address; `first`: the first of the ports, found when 0.
+    """
+    first = first or free_everywhere(nodes, 4 + ranks)
     client, peer, worker, api, rank = range(first, first + 5)
     own = "\n".join(
-        f'  n{i}: {{address: {address(i)}, api: {{listen: "{address(i)}:{api}"}}, '
+        f'  n{i}: {{address: {at(i)}, api: {{listen: "{at(i)}:{api}"}}, '
         f"state_dir: ./n{i}/state, run_dir: ./n{i}/run, log_dir: ./n{i}/log}}"
         for i in range(nodes)
     )
@@ -69,9 +80,9 @@ groups:{groups or serve}
 class YrCluster:
     """`nodes` by name, all below one directory."""
 
-    def __init__(self, text: str, names: Sequence[str]) -> None:
+    def __init__(self, text: str, names: Sequence[str], kind: type[YrNode] = YrNode) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="yrc-", dir="/tmp"))
-        self.nodes = {name: YrNode(text, name, self.dir) for name in names}
+        self.nodes = {name: kind(text, name, self.dir) for name in names}
 
     def __getitem__(self, name: str) -> YrNode:
         return self.nodes[name]
