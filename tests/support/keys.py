@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 from tests.support.etcd import encoded, post
@@ -11,7 +12,12 @@ from tests.support.node import YrNode
 
 
 def etcd_url(node: YrNode) -> str:
-    return f"http://127.0.0.1:{node.config.read_text().partition('client_port: ')[2].split(',')[0]}"
+    """Of the first node of its file, which runs the store in all tests."""
+    text = node.config.read_text()
+    address, port = (re.search(rf"{key}: ([0-9.]+)", text) for key in ("address", "client_port"))
+    assert address
+    assert port
+    return f"http://{address[1]}:{port[1]}"
 
 
 def record_key(node: YrNode, group: str) -> str:

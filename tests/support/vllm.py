@@ -45,7 +45,13 @@ def real(
     more: str = "",
 ) -> str:
     """The test cluster with real ranks; more than one needs `tiny-moe`. `more`: lines of the group, indented by 4."""
-    text = cluster_text(ranks=ranks)
+    return with_vllm(cluster_text(ranks=ranks), lab, model=model, args=args, more=more)
+
+
+def with_vllm(
+    text: str, lab: dict[str, str], *, model: str, args: dict[str, Any] | None = None, more: str = ""
+) -> str:
+    """A test's cluster file with the stand-in's ranks replaced by real ones."""
     env = ", ".join(f"{k}: {json.dumps(v)}" for k, v in lab.items() if k not in _NOT_FOR_RANKS)
     words = ", ".join(f"{k}: {json.dumps(v)}" for k, v in {**ARGS, "dtype": "float32", **(args or {})}.items())
     text = text.replace("vllm: [python, -m, yrnode.demo.engine]", f"vllm: {LAB}/venv/bin/vllm")
