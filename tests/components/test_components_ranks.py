@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -69,6 +70,36 @@ def test_ranks_of_two_nodes(host_of: HostOf) -> None:
         PortNeed("0.0.0.0", 7000, "groups.serve.port"),
         PortNeed("10.0.0.1", 9500, "groups.serve.rpc_port"),
     )
+
+
+HEADLESS = PAIR.replace("model:", "mode: headless, model:")
+
+
+def test_a_head_and_a_headless_server(host_of: HostOf) -> None:
+    """One server a node; what has no port of its own asks its head, and only what it must."""
+    assert HEADLESS != PAIR
+    head = by_name(host_of(HEADLESS))["rank/serve/0"]
+    (name, other) = next((n, s) for n, s in by_name(host_of(HEADLESS, "n1")).items() if s.kind == "rank")
+    assert name == "rank/serve/1"
+    of_head, of_other = flags(head.argv), flags(other.argv)
+    both = {
+        "data-parallel-size": "3",
+        "data-parallel-address": "10.0.0.1",
+        "data-parallel-rpc-port": "9500",
+    }
+    given = {
+        k: v for k, v in of_head.items() if k.startswith("data-parallel") or k in ("headless", "api-server-count")
+    }
+    assert given == {**both, "data-parallel-size-local": "1", "api-server-count": "1"}
+    given = {k: v for k, v in of_other.items() if k.startswith("data-parallel") or k in ("headless", "host", "port")}
+    assert given == {**both, "data-parallel-size-local": "2", "data-parallel-start-rank": "1", "headless": ""}
+    assert other.ports == ()
+    assert other.url == head.url == "http://10.0.0.1:7000"
+    checks = {c.name: c for c in other.checks}
+    assert list(checks) == ["process", "processes", "health", "engine", "canary"]
+    assert [c.name for c in other.gates] == ["health", "canary"]
+    assert (checks["health"].watch, checks["health"].params["url"]) == (False, "http://10.0.0.1:7000/health")
+    assert checks["canary"].params["idle_s"] == math.inf
 
 
 def test_a_rank_alone_has_no_data_parallel_flags_and_no_cache_of_its_own_accord(host_of: HostOf) -> None:
@@ -151,7 +182,6 @@ def test_what_a_user_writes_wins_and_false_drops_a_flag(host_of: HostOf) -> None
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("mode: headless", "groups.serve.mode: this version cannot do that yet; use external"),
         (
             "peer: other, role: producer, kv_connector: {mooncake: {}}",
             "groups.serve.kv_connector.mooncake: this version cannot do that yet; use ascend_store alone",

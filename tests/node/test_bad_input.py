@@ -87,9 +87,9 @@ def state_dir_too_long(node: YrNode) -> tuple[str, ...]:
     return ("state_dir", "shorter")
 
 
-def not_supported(node: YrNode) -> tuple[str, ...]:
-    edit(node, "model: demo", "model: demo\n    mode: headless")
-    return ("groups.serve.mode", "external")
+def group_names_itself(node: YrNode) -> tuple[str, ...]:
+    edit(node, "model: demo", "model: demo\n    restart_with: [serve]")
+    return ("groups.serve.restart_with", "itself")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def not_supported(node: YrNode) -> tuple[str, ...]:
         data_of_nobody,
         file_in_the_way,
         state_dir_too_long,
-        not_supported,
+        group_names_itself,
     ],
 )
 def test_refused(node: YrNode, spoil: Callable[[YrNode], tuple[str, ...]]) -> None:

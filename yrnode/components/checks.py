@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from yrnode.checks import canary, retrieval
@@ -67,7 +68,8 @@ def _paced(spec: CheckSpec) -> CheckSpec:
         longest_s = retrieval.FIRST_S + (retrieval.MOST_PATIENCE + 2) * spec.timeout_s
     else:
         return spec
-    asked = {"idle_s": spec.period_s, "answer_s": spec.timeout_s}
+    # one that never asks while idle still asks once an engine is stopped
+    asked = {"idle_s": spec.period_s if spec.params.get("idle", True) else math.inf, "answer_s": spec.timeout_s}
     return replace(
         spec,
         period_s=min(LOOK_S, spec.period_s / 10),

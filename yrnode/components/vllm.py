@@ -68,7 +68,9 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     for gone in group.unset:
         env.pop(gone, None)
     strays.refuse_service_link(host, server.group, env)
-    url = f"{'https' if 'ssl-certfile' in args else 'http'}://{host.address}:{server.port}{args.get('root-path', '')}"
+    # a headless server has no port: the head answers for it
+    at = f"{head_address(cluster, group) if server.port is None else host.address}:{server.port or group.port}"
+    url = f"{'https' if 'ssl-certfile' in args else 'http'}://{at}{args.get('root-path', '')}"
     return ComponentSpec(
         name,
         "rank",
@@ -92,7 +94,9 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
 
 
 def _ports(host: Host, server: Server, group: Group, args: Mapping[str, Any]) -> tuple[PortNeed, ...]:
-    http = PortNeed(str(args.get("host", host.address)), server.port or 0, f"groups.{server.group}.port")
+    if server.port is None:
+        return ()
+    http = PortNeed(str(args.get("host", host.address)), server.port, f"groups.{server.group}.port")
     if group.rpc_port is None or server.number or data_parallel_size(group) == 1:
         return (http,)
     # rank 0 listens on it while the group starts
@@ -101,25 +105,8 @@ def _ports(host: Host, server: Server, group: Group, args: Mapping[str, Any]) ->
 
 def _derived(host: Host, server: Server, group: Group) -> dict[str, Any]:
     """Flags that follow from the file; what a user wrote in `args` goes over them."""
-    loopback = host.address.startswith("127.")
-    flags: dict[str, Any] = {
-        # several nodes of one host share the port, each on its own loopback address
-        "host": host.address if loopback else "0.0.0.0",  # noqa: S104  as in the deployment guides
-        "port": str(server.port),
-    }
-    size = data_parallel_size(group)
-    if size > 1:
-        flags |= {
-            "data-parallel-size": str(size),
-            "data-parallel-rank": str(server.number),
-            "data-parallel-address": head_address(host.cluster, group),
-            "data-parallel-rpc-port": str(group.rpc_port) if group.rpc_port else RPC_PORT,
-        }
-    flags |= {
-        "tensor-parallel-size": str(group.tensor_parallel),
-        "enable-server-load-tracking": True,
-        "shutdown-timeout": str(SHUTDOWN_TIMEOUT_S),
-    }
+    flags = {**_http(host, server), **_data_parallel(host, server, group)}
+    flags |= {"tensor-parallel-size": str(group.tensor_parallel), "shutdown-timeout": str(SHUTDOWN_TIMEOUT_S)}
     store = group.kv_connector.ascend_store
     if store is not None:
         extra = {"lookup_rpc_port": str(server.number), "backend": store.backend, **store.extra}
@@ -133,10 +120,40 @@ def _derived(host: Host, server: Server, group: Group) -> dict[str, Any]:
     return flags
 
 
+def _http(host: Host, server: Server) -> dict[str, Any]:
+    if server.port is None:
+        return {"headless": True}
+    loopback = host.address.startswith("127.")
+    return {
+        # several nodes of one host share the port, each on its own loopback address
+        "host": host.address if loopback else "0.0.0.0",  # noqa: S104  as in the deployment guides
+        "port": str(server.port),
+        "enable-server-load-tracking": True,
+    }
+
+
+def _data_parallel(host: Host, server: Server, group: Group) -> dict[str, Any]:
+    size = data_parallel_size(group)
+    if size == 1:
+        return {}
+    flags: dict[str, Any] = {"data-parallel-size": str(size)}
+    if group.mode == "external":
+        flags["data-parallel-rank"] = str(server.number)
+    else:
+        flags["data-parallel-size-local"] = str(server.count)
+        # several API servers would count their requests each for itself
+        flags |= (
+            {"data-parallel-start-rank": str(server.number)} if server.port is None else {"api-server-count": "1"}
+        )
+    flags["data-parallel-address"] = head_address(host.cluster, group)
+    flags["data-parallel-rpc-port"] = str(group.rpc_port) if group.rpc_port else RPC_PORT
+    return flags
+
+
 def _checks(
     host: Host, server: Server, group: Group, url: str, args: Mapping[str, Any], env: Mapping[str, str]
 ) -> tuple[CheckSpec, ...]:
-    asks = {
+    asks: dict[str, Any] = {
         "url": url,
         "model": served_name(group, args),
         "key": api_key(args, env),
@@ -145,19 +162,27 @@ def _checks(
     told = {"url": url, "load": "enable-server-load-tracking" in args, "stall_timeout_s": STALL_TIMEOUT_S}
     # every rank of a group waits for the slowest, wherever that is
     alone = {"alone": data_parallel_size(group) == 1 or set(group_nodes(group)) == {host.node}}
-    return (
+    headless = server.port is None
+    # a headless server asks its head only whether all have met, and whether an engine of its own that stands hangs it
+    asks |= {"idle": not headless}
+    health = CheckSpec(
+        "health", "http", 5.0, 5.0, failures=3, gate=True, watch=not headless, params={"url": f"{url}/health"}
+    )
+    processes = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, local=True, after=("canary",)),
-        CheckSpec("health", "http", 5.0, 5.0, failures=3, gate=True, params={"url": f"{url}/health"}),
+        health,
         CheckSpec(
             "engine", "engine", 1.0, 1.0, failures=1, witness=True, local=True, after=("canary",), params=alone
         ),
-        CheckSpec("progress", "progress", 2.0, 5.0, failures=1, witness=True, after=("canary",), params=told),
-        CheckSpec(
-            "canary", "canary", 30.0, 10.0, failures=2, gate=True, witness=True, after=("health",), params=asks
-        ),
-        *_cache_checks(args, asks),
     )
+    progress = CheckSpec("progress", "progress", 2.0, 5.0, failures=1, witness=True, after=("canary",), params=told)
+    canary = CheckSpec(
+        "canary", "canary", 30.0, 10.0, failures=2, gate=True, witness=True, after=("health",), params=asks
+    )
+    if headless:
+        return (*processes, canary)
+    return (*processes, progress, canary, *_cache_checks(args, asks))
 
 
 def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[CheckSpec, ...]:

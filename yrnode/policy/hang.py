@@ -40,7 +40,9 @@ def hang(c: ComponentView, s: Snapshot) -> Cause | None:
             return Cause(Reason.HANG, text, f"{_said(c, first)}; {_said(c, second)}", c.name)
     if "canary" not in c.checks:
         return None
-    found = _engine(c, s) if _acts(c, "engine", "progress", "canary") else None
+    # a headless rank has no numbers of its own: its head's progress is everybody's
+    own = [k.name for k in c.spec.checks if k.name == "progress"]
+    found = _engine(c, s) if _acts(c, "engine", "canary", *own) else None
     return _link(c, s) if found is None and _acts(c, "progress", "canary", "cache") else found
 
 
