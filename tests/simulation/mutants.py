@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -39,7 +39,7 @@ def _nothing(_: pytest.MonkeyPatch) -> None:
 
 def _start_on_all_clean(m: pytest.MonkeyPatch) -> None:
     def may_begin(c: ComponentView, g: GroupView, s: Snapshot) -> bool:
-        return g.cleaned == g.record.n and c.generation < g.record.n and not gather.lacking(g, s)
+        return g.cleaned == g.record.n and c.generation < g.record.n and not any(gather.lacking(g, s))
 
     m.setattr(component, "may_begin", may_begin)
 
@@ -59,7 +59,7 @@ def _fences_not_compared(m: pytest.MonkeyPatch) -> None:
 def _old_members_forgotten(m: pytest.MonkeyPatch) -> None:
     whole = gather.nodes
 
-    def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> list[str]:
+    def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> Iterator[str]:
         return whole(replace(g, record=replace(g.record, members=())), s, but=but)
 
     m.setattr(gather, "nodes", nodes)

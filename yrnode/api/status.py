@@ -237,4 +237,4 @@ def _group_waits(g: GroupView, members: list[ComponentView], s: Snapshot) -> lis
         waits += [other for other in policy.missing(c, s) if other not in waits]
         if not (c.state is State.CLEANING and c.cleaned):
             waits.append(f"{c.name} ({c.state.value})")
-    return waits + gather.nodes(g, s, but=s.me)
+    return [*waits, *gather.nodes(g, s, but=s.me)]

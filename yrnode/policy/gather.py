@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from yrnode.model.board import Board
 from yrnode.model.cause import Cause
-from yrnode.model.group import GroupKind, Phase
+from yrnode.model.group import GroupKind, Member, Phase
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.model.state import State
 from yrnode.policy import component
@@ -12,32 +14,36 @@ from yrnode.policy import component
 _RESTING = frozenset({Phase.CLEAN, Phase.HELD, Phase.FAILED})
 
 
-def lacking(g: GroupView, s: Snapshot) -> list[str]:
-    """What go waits for, one line each. Empty: every node of the cluster file's group is clean for this life, every
+def lacking(g: GroupView, s: Snapshot) -> Iterator[str]:
+    """What go waits for, one line each. None: every node of the cluster file's group is clean for this life, every
     other node that may still run an earlier one is clean or fenced, and what the members need is ready."""
-    found = nodes(g, s)
-    here = [s.components[m] for m in g.members]
+    yield from nodes(g, s)
     if g.kind is GroupKind.CACHE:
         told = s.board.phases(g.name)
-        if not found and not any(told[n].phase is Phase.CLEAN for n in g.nodes if n in told):
-            found.append("a worker that is wanted")
+        resting = all(told[n].phase in _RESTING for n in g.nodes if n in told)
+        if resting and not any(told[n].phase is Phase.CLEAN for n in g.nodes if n in told):
+            yield "a worker that is wanted"
     else:
-        found += dict.fromkeys(x for c in here for x in component.missing(c, s))
-    return found if s.board.store_id else [*found, "the store's identity"]
+        yield from dict.fromkeys(x for m in g.members for x in component.missing(s.components[m], s))
+    if not s.board.store_id:
+        yield "the store's identity"
 
 
-def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> list[str]:
+def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> Iterator[str]:
     """The nodes that go waits for, one line each, `but` for one."""
-    found = [line for node in g.nodes if node != but and (line := _node(g, node, s))]
+    told = s.board.phases(g.name)
+    for node in g.nodes:
+        if node != but and (line := _node(g, node, told.get(node), s)):
+            yield line
     for node in g.record.members:
-        if node not in g.nodes and node not in s.board.fences and (line := _node(g, node, s, same=False)):
-            found.append(f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off")
-    return found
+        if node in g.nodes or node in s.board.fences:
+            continue
+        if line := _node(g, node, told.get(node), s, same=False):
+            yield f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off"
 
 
-def _node(g: GroupView, node: str, s: Snapshot, *, same: bool = True) -> str:
+def _node(g: GroupView, node: str, member: Member | None, s: Snapshot, *, same: bool = True) -> str:
     """Why a node is not clean for the record's life; empty when it is. `same`: it is to start from the same file."""
-    member = s.board.phases(g.name).get(node)
     if member is None:
         # a fence stands for a worker that is not there; a rank that is not there is missed
         return "" if g.kind is GroupKind.CACHE and node in s.board.fences else f"{node} (absent)"

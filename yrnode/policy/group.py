@@ -107,7 +107,7 @@ def _judge_stop(g: GroupView, s: Snapshot) -> Action | None:
     blocked = gather.blocked(g, s)
     if blocked is not None:
         return _fail(g, blocked, g.record.fails)
-    if s.now < g.learned_at + g.record.backoff_s or gather.lacking(g, s):
+    if s.now < g.learned_at + g.record.backoff_s or any(gather.lacking(g, s)):
         return None
     mine = s.board.phases(g.name)
     ports = [mine[n].rpc_port for n in g.nodes if n in mine and mine[n].rpc_port is not None]

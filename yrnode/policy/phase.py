@@ -41,10 +41,14 @@ def _phase(g: GroupView, members: list[ComponentView], s: Snapshot) -> tuple[Pha
 
 def ready_since(g: GroupView, board: Board, now: float) -> float | None:
     """Since when every node's part has been ready for the record's life. A node that is absent says nothing."""
-    told = [board.phases(g.name).get(node) for node in g.nodes]
-    if any(m is not None and (m.n, m.phase) != (g.record.n, Phase.READY) for m in told):
-        return None
-    return now if g.ready_since is None and None not in told else g.ready_since
+    told, n, complete = board.phases(g.name), g.record.n, True
+    for node in g.nodes:
+        member = told.get(node)
+        if member is None:
+            complete = False
+        elif member.n != n or member.phase is not Phase.READY:
+            return None
+    return now if g.ready_since is None and complete else g.ready_since
 
 
 def unsure(g: GroupView, board: Board, fresh: bool, me: str) -> str:
