@@ -239,11 +239,6 @@ def test_a_router_of_the_users_own(host_of: HostOf) -> None:
     assert spec.ports == (PortNeed("10.0.0.1", 8000, "router.port"),)
 
 
-def test_another_kind_of_router_is_not_supported(host_of: HostOf) -> None:
-    with pytest.raises(UsageError, match=r"^router\.kind: this version cannot do that yet; use command"):
-        node.specs(host_of(with_router("kind: vllm-router")))
-
-
 # checks
 
 

@@ -10,9 +10,11 @@ from yrnode.config.group import Group
 from yrnode.config.layout import Server
 from yrnode.config.load import load
 from yrnode.config.ports import node_ports
+from yrnode.model.routing import Role, Route
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config"
 HERE = Path(__file__).resolve().parent
+TLS = {"ssl-certfile": "/c", "root-path": "/x"}
 
 
 def group(**values: object) -> Group:
@@ -88,6 +90,32 @@ def test_what_is_behind_the_router(pair: Cluster) -> None:
     router = pair.router.model_validate({"node": "n0", "kind": "vllm-router"})
     assert layout.router_groups(single.model_copy(update={"router": router})) == ("serve",)
     assert layout.router_health(router) == "/health"
+
+
+def test_every_server_behind_the_router_has_its_role_and_url(pair: Cluster) -> None:
+    found = layout.routes(pair)
+    roles = [(r.group, r.role) for r in found]
+    assert roles == [("prefill", Role.PREFILL)] * 4 + [("decode", Role.DECODE)] * 8
+    first, last = found[0], found[-1]
+    assert (first.rank, first.node, first.url) == ("rank/prefill/0", "p0", "http://10.0.0.1:6600")
+    assert (last.rank, last.node, last.url) == ("rank/decode/7", "d3", "http://10.0.0.8:6601")
+    assert last.nodes == ("d0", "d1", "d2", "d3")
+    assert layout.router_url(pair) == "http://10.0.0.1:8000"
+
+
+def test_behind_the_router_a_headless_group_is_its_head() -> None:
+    one = Cluster.model_validate(
+        {
+            "cluster": "c",
+            "nodes": {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}},
+            "groups": {"g": {"model": "m", "ranks": {"b": 2, "a": 2}, "mode": "headless", "args": TLS}},
+            "router": {"node": "a", "kind": "vllm-router"},
+        }
+    )
+    nodes = ("b", "a")
+    assert layout.routes(one) == (Route("rank/g/0", "g", "b", Role.REGULAR, "https://10.0.0.2:6600/x", nodes),)
+    assert layout.routes(one.model_copy(update={"router": None})) == ()
+    assert layout.router_url(one.model_copy(update={"router": None})) == ""
 
 
 def test_a_node_may_have_its_own_directories_and_interface() -> None:

@@ -27,8 +27,6 @@ def _refuse(found: Iterable[tuple[str, str]]) -> None:
 
 
 def _underivable(cluster: Cluster) -> Iterable[tuple[str, str]]:
-    if cluster.router is not None and cluster.router.kind != "command":
-        yield "router.kind", "use command, with argv and health"
     for name, group in cluster.groups.items():
         if group.kv_connector.mooncake is not None:
             yield f"groups.{name}.kv_connector.mooncake", "use ascend_store alone"

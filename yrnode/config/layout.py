@@ -5,7 +5,9 @@ from pathlib import Path
 
 from yrnode.config.cluster import Api, Cluster
 from yrnode.config.group import Group
+from yrnode.config.render import node_args
 from yrnode.config.router import Router
+from yrnode.model.routing import Role, Route
 
 # Flags of vllm serve that multiply a rank's devices beside tensor_parallel.
 _WIDER = ("pipeline-parallel-size", "prefill-context-parallel-size")
@@ -118,11 +120,24 @@ def etcd_nodes(cluster: Cluster) -> tuple[str, ...]:
     return cluster.etcd.nodes or (next(iter(cluster.nodes)),)
 
 
+def etcd_clients(cluster: Cluster) -> dict[str, str]:
+    """The client URL of each node's etcd."""
+    return _etcd_urls(cluster, cluster.etcd.client_port)
+
+
+def etcd_peers(cluster: Cluster) -> dict[str, str]:
+    """The peer URL of each node's etcd."""
+    return _etcd_urls(cluster, cluster.etcd.peer_port)
+
+
+def _etcd_urls(cluster: Cluster, port: int) -> dict[str, str]:
+    scheme = "https" if cluster.etcd.tls else "http"
+    return {n: f"{scheme}://{cluster.nodes[n].address}:{port}" for n in etcd_nodes(cluster)}
+
+
 def etcd_endpoints(cluster: Cluster) -> tuple[str, ...]:
     """Client URLs of etcd."""
-    scheme = "https" if cluster.etcd.tls else "http"
-    own = (f"{scheme}://{cluster.nodes[node].address}:{cluster.etcd.client_port}" for node in etcd_nodes(cluster))
-    return cluster.etcd.external or tuple(own)
+    return cluster.etcd.external or tuple(etcd_clients(cluster).values())
 
 
 def worker_address(cluster: Cluster, node: str) -> str:
@@ -142,6 +157,36 @@ def router_groups(cluster: Cluster) -> tuple[str, ...]:
 def router_health(router: Router) -> str:
     """The path of the router's health URL."""
     return router.health or ("/healthcheck" if router.kind == "ascend-proxy" else "/health")
+
+
+def server_url(cluster: Cluster, server: Server) -> str:
+    """Where a server with a port of its own is reached."""
+    args = node_args(cluster.groups[server.group], server.node)
+    args = {flag: value for flag, value in args.items() if value is not False}
+    scheme = "https" if "ssl-certfile" in args else "http"
+    return f"{scheme}://{cluster.nodes[server.node].address}:{server.port}{args.get('root-path', '')}"
+
+
+def routes(cluster: Cluster) -> tuple[Route, ...]:
+    """Every server behind the router, group by group in rank order. A headless one has no port: its head answers."""
+    router, found = cluster.router, []
+    for name in router_groups(cluster):
+        role = Role.REGULAR
+        if router is not None and router.prefill:
+            role = Role.PREFILL if name == router.prefill else Role.DECODE
+        group = cluster.groups[name]
+        found += [
+            Route(s.name, name, s.node, role, server_url(cluster, s), group_nodes(group))
+            for s in servers(name, group)
+            if s.port is not None
+        ]
+    return tuple(found)
+
+
+def router_url(cluster: Cluster) -> str:
+    """Where the router is reached; empty without one."""
+    router = cluster.router
+    return f"http://{cluster.nodes[router.node].address}:{router.port}" if router is not None else ""
 
 
 def api_of(cluster: Cluster, node: str) -> Api:
