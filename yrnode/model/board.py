@@ -15,12 +15,14 @@ PROTOCOL = 1
 @dataclass(frozen=True)
 class Intent:
     """What an operator wants of a target: a group, a node, or `all` (pause alone). The higher `seq` wins, in whatever
-    store it is found. `at`: wall seconds, for people. `revision`: of its last put, where it was read from the store.
+    store it is found. `drain_s`: a node finishes its requests first, for so many seconds at most; 0: it does not.
+    `at`: wall seconds, for people. `revision`: of its last put, where it was read from the store.
     """
 
     seq: int
     run: bool = True
     paused: bool = False
+    drain_s: float = 0.0
     by: str = ""
     why: str = ""
     at: float = 0.0

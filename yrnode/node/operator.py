@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from yrnode.model.board import Intent
 from yrnode.model.cause import Cause, Reason
@@ -125,16 +125,33 @@ def _group(world: World, name: str, verb: str, cause: Cause) -> None:
         say(world, name, cause, run=False)
         return
     for target in (name, world.me):
-        if target in world.intents and not world.intents[target].run:
+        if target in world.intents and (not world.intents[target].run or world.intents[target].drain_s):
             say(world, target, cause, run=True)
     if verb == "restart" or not was_wanted or group.record.stage is Stage.FAILED:
         world.update_group(name, restart=cause)
 
 
-def say(world: World, target: str, cause: Cause, **wish: bool) -> None:
-    """An operator's word: one number higher than the last one that this node knows."""
+def say(
+    world: World,
+    target: str,
+    cause: Cause,
+    *,
+    run: bool | None = None,
+    paused: bool | None = None,
+    drain_s: float = 0.0,
+) -> None:
+    """An operator's word: one number higher than the last one that this node knows. Any other word ends a drain."""
     before = world.intents.get(target) or world.board.intents.get(target) or Intent(0)
-    world.heed(target, replace(before, seq=before.seq + 1, by=world.me, why=cause.text, at=time.time(), **wish))
+    intent = Intent(
+        before.seq + 1,
+        before.run if run is None else run,
+        before.paused if paused is None else paused,
+        drain_s,
+        world.me,
+        cause.text,
+        time.time(),
+    )
+    world.heed(target, intent)
 
 
 def _single(world: World, name: str, verb: str, cause: Cause) -> None:

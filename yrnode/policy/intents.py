@@ -5,7 +5,7 @@ An intent that is read is kept before anything else is decided: it wins over wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from yrnode.model.action import Action
 from yrnode.model.board import BoardMove, Intent
@@ -58,8 +58,13 @@ def paused(target: str, s: Snapshot) -> bool:
 
 
 def _cause(i: Intent) -> Cause:
-    what = "pause" if i.paused else "run" if i.run else "stop"
+    what = "pause" if i.paused else "drain" if i.drain_s else "run" if i.run else "stop"
     return Cause(Reason.OPERATOR, i.why or f"{what}, by {i.by}")
+
+
+def draining(nodes: Iterable[str], kept: Mapping[str, Intent]) -> Mapping[str, Intent]:
+    """Those of these nodes that finish their requests before they stop."""
+    return {n: kept[n] for n in nodes if n in kept and kept[n].drain_s > 0 and kept[n].run}
 
 
 def unwanted(group: str, me: str, kept: Mapping[str, Intent]) -> Cause | None:

@@ -69,6 +69,7 @@ def intent_of(data: Mapping[str, Any], revision: int = 0) -> Intent:
         seq=int(data["seq"]),
         run=bool(data.get("run", True)),
         paused=bool(data.get("paused", False)),
+        drain_s=float(data.get("drain_s", 0.0)),
         by=str(data.get("by", "")),
         why=str(data.get("why", "")),
         at=float(data.get("at", 0.0)),

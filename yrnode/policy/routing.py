@@ -1,0 +1,128 @@
+"""Who should be behind the router now, and what is to be told to it.
+
+A server comes in when its whole group is ready for the life that its record says, which every rank has proven by a
+completion. It goes out for what is known against it, never for what is not known: while the store is away, or a node
+is absent, the router keeps what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.group import GroupRecord, Phase, Stage
+from yrnode.model.routing import Drain, Judged, Route, RouteView, Standing
+from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.state import State
+from yrnode.policy import component, intents
+
+SETTLE_S = 3.0
+"""A server that somebody else has taken out comes back only after so long: its own node knows first that it stops."""
+QUIET_LOOKS = 2
+"""Looks in a row without a request that end a drain."""
+
+_UP = (State.READY, State.UNHEALTHY)
+
+
+@dataclass(frozen=True)
+class Tell:
+    """A change for the router: this server in, or out."""
+
+    route: Route
+    add: bool
+    cause: Cause
+
+
+def judge(route: Route, s: Snapshot) -> Judged:
+    """Whether this server should get requests, and why."""
+    known = _against(route, s)
+    if known:
+        return Judged(Standing.OUT, known)
+    if not s.fresh or not s.settled:
+        return Judged(
+            Standing.UNKNOWN, "the store does not answer" if not s.fresh else "the store has lost something"
+        )
+    record = _record(route.group, s)
+    if record is None:
+        return Judged(Standing.OUT, f"group {route.group} has not lived yet")
+    if record.stage is not Stage.GO:
+        return Judged(Standing.OUT, f"group {route.group} is to {_STAGES[record.stage]}, generation {record.n}")
+    if route.node == s.me and s.components[route.rank].generation != record.n:
+        return Judged(Standing.OUT, f"its group has come to generation {record.n}")
+    return _by_members(route, record, s)
+
+
+_STAGES = {Stage.STOP: "stop and clean", Stage.FAILED: "stay down: it is given up"}
+
+
+def _record(group: str, s: Snapshot) -> GroupRecord | None:
+    """The newest that is known: what this node keeps, or for a group that has no rank here the store's."""
+    if group in s.groups:
+        return s.groups[group].record
+    stored = s.board.records.get(group)
+    return stored.record if stored is not None else None
+
+
+def _against(route: Route, s: Snapshot) -> str:
+    """What is known without the store."""
+    for node in (route.node, *route.nodes):
+        unwanted = intents.unwanted(route.group, node, s.intents)
+        if unwanted is not None:
+            return f"{node} is to stop: {unwanted.text}"
+    for node, intent in intents.draining(route.nodes, s.intents).items():
+        # its group stops as a whole, so all of it finishes what it has
+        return f"{node} is drained: {intent.why}"
+    own = s.components.get(route.rank) if route.node == s.me else None
+    return _own_words(own, s) if own is not None else ""
+
+
+def _own_words(c: ComponentView, s: Snapshot) -> str:
+    if c.death is not None:
+        return str(c.death)
+    if c.state not in _UP:
+        return f"it is {c.state.value}"
+    return "" if component.wanted(c, s) and c.restart is None else "it is to stop"
+
+
+def _by_members(route: Route, record: GroupRecord, s: Snapshot) -> Judged:
+    told = s.board.phases(route.group)
+    mine = told.get(route.node)
+    if mine is None:
+        away = s.absent.get(route.node)
+        if away is not None and route.group in away.dead:
+            return Judged(Standing.OUT, f"{route.node} is gone, and nothing listens there")
+        return Judged(Standing.UNKNOWN, f"{route.node} is absent")
+    if (mine.n, mine.phase) != (record.n, Phase.READY):
+        return Judged(Standing.OUT, f"{route.node} is {mine.phase.value}, generation {mine.n}")
+    late = [n for n in route.nodes if n not in told or (told[n].n, told[n].phase) != (record.n, Phase.READY)]
+    if late:
+        return Judged(Standing.UNKNOWN, f"{', '.join(late)} not known to serve")
+    return Judged(Standing.IN, f"ready, generation {record.n}")
+
+
+def tell(members: Iterable[RouteView], restored: Collection[str] | None, gone_s: Mapping[str, float]) -> list[Tell]:
+    """What the router must be told. `restored`: for a router that has just started, the URLs that its predecessor
+    had; what is not known is put back as it was. None: it is the one that was looked at last. `gone_s`: for how many
+    seconds a server has been out that somebody else has taken out, by URL."""
+    found = []
+    for m in members:
+        url, wanted = m.route.url, m.judged.standing
+        if wanted is Standing.UNKNOWN and restored is not None:
+            wanted = Standing.IN if url in restored else Standing.OUT
+        if wanted is Standing.IN and not m.listed and gone_s.get(url, SETTLE_S) >= SETTLE_S:
+            found.append(Tell(m.route, True, Cause(Reason.PROVEN, m.judged.why, "", m.route.rank)))
+        elif wanted is Standing.OUT and m.listed:
+            found.append(Tell(m.route, False, Cause(Reason.GROUP, m.judged.why, "", m.route.rank)))
+    return found
+
+
+def drained(d: Drain, now: float) -> Cause | None:
+    """Why the drain of this node is over, if it is: nothing is left to finish, or its time is."""
+    if d.out and d.quiet >= QUIET_LOOKS:
+        return Cause(Reason.OPERATOR, "drained: its ranks have no request left", f"after {now - d.since:.1f} s")
+    if now < d.deadline:
+        return None
+    left = "an unknown number of" if d.unfinished is None else str(d.unfinished)
+    text = f"drained for {now - d.since:.0f} s: {left} requests are not finished"
+    return Cause(Reason.OPERATOR, text, d.evidence)
