@@ -10,6 +10,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Phase, Stage
 from yrnode.model.identity import Identity
 from yrnode.model.refusal import Refusal
+from yrnode.model.routing import Drain, RouterView
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
@@ -39,6 +40,8 @@ def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> d
         "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
         "node_checks": {name: _check(tally, clock) for name, tally in snapshot.node.items()},
         "peers": _peers(snapshot, clock),
+        "router": _router(snapshot.router),
+        "drain": _drain(snapshot.drain, clock),
     }
 
 
@@ -202,6 +205,45 @@ def _peers(s: Snapshot, clock: _Clock) -> dict[str, Any]:
             "differs": _differences(own, peer) if own and peer else [],
         }
     return found
+
+
+def _router(router: RouterView | None) -> dict[str, Any] | None:
+    """Who is behind the router, on its own node alone."""
+    if router is None:
+        return None
+    members = [
+        {
+            "rank": m.route.rank,
+            "group": m.route.group,
+            "node": m.route.node,
+            "role": m.route.role.value,
+            "url": m.route.url,
+            "state": "leaving" if m.listed and m.leaving else "in" if m.listed else "out",
+            "wanted": m.judged.standing.value,
+            "why": m.judged.why,
+        }
+        for m in router.members.values()
+    ]
+    return {
+        "kind": router.kind,
+        "url": router.url,
+        "members": members,
+        "others": list(router.others),
+        "error": router.error,
+    }
+
+
+def _drain(drain: Drain | None, clock: _Clock) -> dict[str, Any] | None:
+    """How far this node is with its requests, before it stops."""
+    if drain is None:
+        return None
+    return {
+        "since": clock.iso(drain.since),
+        "left_s": round(max(0.0, drain.deadline - clock.now), 1),
+        "out_of_router": drain.out,
+        "unfinished": drain.unfinished,
+        "evidence": drain.evidence,
+    }
 
 
 def _differences(own: Peer, peer: Peer) -> list[str]:

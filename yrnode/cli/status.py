@@ -58,10 +58,13 @@ def text(status: dict[str, Any]) -> list[str]:
         f"   store {'answers' if store['available'] else 'UNAVAILABLE'} for {ago(store['since'], now)}"
     ]
     lines += [cut("  " + plain(reason)) for reason in status["reasons"]]
+    lines += _drain(status.get("drain"))
     lines += _refusal(store.get("refuses_writes"), now)
     lines += ["", *_components(status["components"], now)]
     if status["groups"]:
         lines += ["", *_groups(status["groups"])]
+    if status.get("router"):
+        lines += ["", *_router(status["router"])]
     failing = _failing({**status["components"], "node": {"checks": status.get("node_checks", {})}})
     if failing:
         lines += ["", *table(("check", "verdict", "age", "evidence"), failing)]
@@ -91,6 +94,24 @@ def _groups(groups: dict[str, Any]) -> list[str]:
         for name, g in groups.items()
     ]
     return table(("group", "stage", "gen", "here", "waits for", "cause"), rows)
+
+
+def _router(router: dict[str, Any]) -> list[str]:
+    rows = [(m["rank"], m["node"], m["role"], m["state"], m["wanted"], m["why"]) for m in router["members"]]
+    lines = [cut(f"the router's members cannot be told: {plain(router['error'])}")] if router["error"] else []
+    return [
+        *lines,
+        *(table(("behind the router", "node", "role", "is", "should be", "because"), rows) if rows else []),
+    ]
+
+
+def _drain(drain: dict[str, Any] | None) -> list[str]:
+    if not drain:
+        return []
+    many = "an unknown number of" if drain["unfinished"] is None else drain["unfinished"]
+    out = "out of the router" if drain["out_of_router"] else "not yet out of the router"
+    words = f"  draining: {out}, {many} requests to finish, stops in {drain['left_s']:.0f} s at the latest"
+    return [cut("; ".join(filter(None, (words, plain(drain["evidence"])))))]
 
 
 def _failing(components: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -169,18 +169,21 @@ def server_url(cluster: Cluster, server: Server) -> str:
 
 def routes(cluster: Cluster) -> tuple[Route, ...]:
     """Every server behind the router, group by group in rank order. A headless one has no port: its head answers."""
-    router, found = cluster.router, []
+    router = cluster.router
+    found: list[Route] = []
     for name in router_groups(cluster):
         role = Role.REGULAR
         if router is not None and router.prefill:
             role = Role.PREFILL if name == router.prefill else Role.DECODE
-        group = cluster.groups[name]
-        found += [
-            Route(s.name, name, s.node, role, server_url(cluster, s), group_nodes(group))
-            for s in servers(name, group)
-            if s.port is not None
-        ]
+        found += group_routes(cluster, name, role)
     return tuple(found)
+
+
+def group_routes(cluster: Cluster, name: str, role: Role = Role.REGULAR) -> tuple[Route, ...]:
+    """Every server of a group that has a port of its own, in rank order."""
+    group = cluster.groups[name]
+    here = [s for s in servers(name, group) if s.port is not None]
+    return tuple(Route(s.name, name, s.node, role, server_url(cluster, s), group_nodes(group)) for s in here)
 
 
 def router_url(cluster: Cluster) -> str:

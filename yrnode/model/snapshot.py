@@ -10,6 +10,7 @@ from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, GroupRecord
 from yrnode.model.memory import Memory
 from yrnode.model.refusal import Refusal
+from yrnode.model.routing import Drain, RouterView
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
@@ -142,6 +143,10 @@ class Snapshot:
     """That the store takes no writes, though it answers."""
 
     @property
+    router: RouterView | None = None
+    """The router of this node, where it has one, with its members."""
+    drain: Drain | None = None
+    """That this node finishes its requests, to stop then."""
     def others(self) -> tuple[str, ...]:
         """The other nodes of the cluster file's groups."""
         return tuple(dict.fromkeys(n for g in self.groups.values() for n in g.nodes if n != self.me))

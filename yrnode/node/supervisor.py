@@ -32,6 +32,7 @@ from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
 from yrnode.node.peers import Peers
+from yrnode.node.routing import Routing
 from yrnode.node.shared import Shared
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.storewrites import StoreWrites
@@ -74,6 +75,7 @@ class Supervisor:
         self._store_id = ""
         self._detached = False
         self._drilling: asyncio.Task[None] | None = None
+        self._routing: Routing | None = None
         self._round_at = now
         self._wake = asyncio.Event()
         self._ready_said = False
@@ -183,6 +185,7 @@ class Supervisor:
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)
+            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units)
                 peers = Peers(self._world, self._cluster, self._wake.set)
                 upkeep = Upkeep(self._world, self._directories(), self._units, self.events, self._wake.set)
                 await self._rounds()
@@ -194,7 +197,7 @@ class Supervisor:
                 reaper.close()
                 if self._drilling is not None:
                     self._drilling.cancel()
-                for part in (peers, shared):
+                for part in (routing, peers, shared):
                     if part is not None:
                         await part.close()
                 await watch.close()
@@ -296,6 +299,8 @@ class Supervisor:
         self._say_ready()
         return any(acted)
 
+        if self._routing is not None:
+            self._routing.look(snapshot)
     def _try_to_act(self, action: Action, now: float) -> bool:
         """A fault of ours with one component must not hold the others up."""
         try:

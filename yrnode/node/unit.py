@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,8 @@ class Unit:
         return self._world.components[self.name]
 
     @property
+        self.leave: Callable[[str], Awaitable[None]] | None = None
+        """What comes before the end of an instance that serves: it is to get no more requests."""
     def instance(self) -> Instance | None:
         """The present instance, None once it is being ended."""
         return self._instance
@@ -225,6 +227,8 @@ class Unit:
             log.exception("%s: stop failed", self.name)
             return f"stop failed: {e!r}"
         return f"cannot be ended: {', '.join(map(str, left))}" if left else ""
+            if self.leave is not None:
+                await self.leave(self.name)
 
     def _sweep(self, instance: Instance) -> None:
         # not fatal here: the clean-up before the next start tries again, and refuses to start over what is left

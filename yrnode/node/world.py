@@ -10,6 +10,7 @@ from yrnode.model.board import Board, BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.refusal import Refusal
+from yrnode.model.routing import Drain, RouterView
 from yrnode.model.snapshot import Absence, ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State, after
@@ -41,6 +42,8 @@ class World:
     saying: frozenset[str] = frozenset()
     absent: dict[str, Absence] = field(default_factory=dict)
     node: dict[str, Tally] = field(default_factory=dict)
+    router: RouterView | None = None
+    drain: Drain | None = None
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(
@@ -61,6 +64,8 @@ class World:
             absent=self.absent,
             node=dict(self.node),
             store_refusal=self.store_refusal,
+            router=self.router,
+            drain=self.drain,
         )
 
     def update(self, name: str, **facts: object) -> ComponentView:

@@ -1,0 +1,1 @@
+"""How each kind of router is told who is behind it."""
