@@ -141,12 +141,12 @@ class Snapshot:
     """What is checked of the node itself, by check."""
     store_refusal: Refusal | None = None
     """That the store takes no writes, though it answers."""
-
-    @property
     router: RouterView | None = None
     """The router of this node, where it has one, with its members."""
     drain: Drain | None = None
     """That this node finishes its requests, to stop then."""
+
+    @property
     def others(self) -> tuple[str, ...]:
         """The other nodes of the cluster file's groups."""
         return tuple(dict.fromkeys(n for g in self.groups.values() for n in g.nodes if n != self.me))

@@ -182,10 +182,10 @@ class Supervisor:
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             upkeep = shared = peers = None
+            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units)
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)
-            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units)
                 peers = Peers(self._world, self._cluster, self._wake.set)
                 upkeep = Upkeep(self._world, self._directories(), self._units, self.events, self._wake.set)
                 await self._rounds()
@@ -296,11 +296,11 @@ class Supervisor:
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
         acted = [self._try_to_act(action, now) for action in decide(snapshot)]
         self._notices.look(snapshot)
+        if self._routing is not None:
+            self._routing.look(snapshot)
         self._say_ready()
         return any(acted)
 
-        if self._routing is not None:
-            self._routing.look(snapshot)
     def _try_to_act(self, action: Action, now: float) -> bool:
         """A fault of ours with one component must not hold the others up."""
         try:

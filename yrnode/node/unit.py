@@ -41,6 +41,8 @@ class Unit:
         self._tools = tools
         self._owner = owner
         self._wake = wake
+        self.leave: Callable[[str], Awaitable[None]] | None = None
+        """What comes before the end of an instance that serves: it is to get no more requests."""
         self._instance: Instance | None = None
         self._leaving: Instance | None = None
         self._prober: Prober | None = None
@@ -51,8 +53,6 @@ class Unit:
         return self._world.components[self.name]
 
     @property
-        self.leave: Callable[[str], Awaitable[None]] | None = None
-        """What comes before the end of an instance that serves: it is to get no more requests."""
     def instance(self) -> Instance | None:
         """The present instance, None once it is being ended."""
         return self._instance
@@ -210,6 +210,8 @@ class Unit:
         if prober is not None:
             await prober.close()
         if instance is not None:
+            if self.leave is not None:
+                await self.leave(self.name)
             while why := await self._end(instance):
                 self._world.update(self.name, cause=Cause(Reason.RESIDUE, why, "", self.name))
                 self._wake()
@@ -227,8 +229,6 @@ class Unit:
             log.exception("%s: stop failed", self.name)
             return f"stop failed: {e!r}"
         return f"cannot be ended: {', '.join(map(str, left))}" if left else ""
-            if self.leave is not None:
-                await self.leave(self.name)
 
     def _sweep(self, instance: Instance) -> None:
         # not fatal here: the clean-up before the next start tries again, and refuses to start over what is left
