@@ -27,6 +27,12 @@ etcd: {nodes: [n1]}
 groups:
   serve: {ranks: {n0: 1, n1: 2}, model: /models/m, port: 7000, rpc_port: 9500, tensor_parallel: 4}
 """
+THREE = """
+cluster: c
+nodes: {n0: {address: 10.0.0.1}, n1: {address: 10.0.0.2}, n2: {address: 10.0.0.3}, n3: {address: 10.0.0.4}}
+etcd: {nodes: [n0, n1, n2]}
+groups: {serve: {ranks: {n3: 1}, model: /models/m}}
+"""
 
 HostOf = Callable[..., Host]
 

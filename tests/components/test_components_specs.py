@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.components.conftest import BASE, CALLER, PAIR, HostOf, by_name, flags
+from tests.components.conftest import BASE, CALLER, PAIR, THREE, HostOf, by_name, flags
 from yrnode.components import checks, datasystem, environment, etcd, node
 from yrnode.components.host import Host
 from yrnode.model.errors import UsageError
@@ -244,6 +244,7 @@ def test_a_router_of_the_users_own(host_of: HostOf) -> None:
 
 def test_the_names_of_all_checks_are_known(demo: Host, host_of: HostOf) -> None:
     specs = [*node.specs(demo), by_name(host_of(with_router("kind: command, argv: /bin/sh")))["router"]]
+    specs.append(by_name(host_of(THREE))["etcd"])
     assert {s.kind: tuple(c.name for c in s.checks) for s in specs} == {k: v for k, v in checks.NAMES.items() if v}
 
 

@@ -14,6 +14,7 @@ from yrnode.checks.pulse import Pulse
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result
 from yrnode.store.interface import Store
+from yrnode.store.members import Members
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Tools:
     """What checks share. `store_steady_s`: for how many seconds the store has answered without a break.
 
     `unsure(group)`: why not every rank of the group is known to serve, empty when all are; a request to the survivor
-    of another's death would kill it.
+    of another's death would kill it. `own`: the store through this node's etcd alone, and `members`: how that one and
+    the others are asked; None where this node runs none.
     """
 
     http: aiohttp.ClientSession
@@ -39,6 +41,8 @@ class Tools:
     pulse: Pulse = field(default_factory=Pulse)
     ledgers: Ledgers = field(default_factory=Ledgers)
     unsure: Callable[[str], str] = lambda _: ""
+    own: Store | None = None
+    members: Members | None = None
 
 
 class Check(Protocol):

@@ -5,14 +5,17 @@ A TCP connect proves nothing: a frozen etcd accepts connections.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 
-from yrnode.checks.base import Stateless, Target
+from yrnode.checks.base import Stateless, Target, Tools
 from yrnode.checks.http import blamed
-from yrnode.model.verdict import Result, fail, ok, unknown
+from yrnode.model.verdict import WAITS, Result, fail, ok, unknown
+from yrnode.policy.members import majority
 from yrnode.store.errors import StoreError, StoreRefused
-from yrnode.store.interface import Alarm, Status
+from yrnode.store.interface import Alarm, Status, Store
+from yrnode.store.transport import within
 
 MB = 1024 * 1024
 NEARLY_FULL = 0.9
@@ -20,17 +23,55 @@ _ALARMED = ("database space exceeded", "corrupt cluster")
 
 
 class EtcdReadCheck(Stateless):
-    """params: `key`."""
+    """params: `key`; with other members also `url`, this one's client URL.
+
+    A member that answers for itself has lost its quorum, or its leader: that is not its fault, and no restart brings
+    the others back.
+    """
 
     async def probe(self, target: Target) -> Result:
+        url = self.spec.params.get("url")
         try:
-            await self.tools.store.get(self.param("key"))
+            if url is None:
+                await _own(self.tools).get(self.param("key"))
+            else:
+                await within(_own(self.tools).get(self.param("key")), self.spec.timeout_s / 2)
         except StoreRefused as e:
             # it answered: what it objects to is us, and a restart would not change its mind
             return unknown(f"linearizable read: {e}")
-        except StoreError as e:
-            return blamed(e, f"linearizable read: {e}")
+        except (StoreError, asyncio.TimeoutError) as e:
+            if url is not None and self.tools.members is not None and await self.tools.members.answers(url):
+                return unknown(f"no quorum or no leader; this member answers for itself; linearizable read: {e}")
+            return blamed(e, f"linearizable read: {e or 'no answer in time'}")
         return ok("linearizable read answered")
+
+
+class EtcdQuorumCheck(Stateless):
+    """Whether enough of the members are there. params: `peer`, this one's peer URL; `others`, node to peer URL."""
+
+    async def probe(self, target: Target) -> Result:
+        ask, mine, named = self.tools.members, self.param("peer"), self.param("others")
+        own = None if ask is None else await ask.at_peer_port(mine)
+        if ask is None or own is None or not own.members:
+            return unknown("its peer port does not answer")
+        listed = {m.peer_urls[0]: m.name or f"{m.id:x}" for m in own.members if mine not in m.peer_urls}
+        names = {**listed, **{url: node for node, url in named.items()}}
+        found = dict(zip(names, await asyncio.gather(*map(ask.at_peer_port, names)), strict=True))
+        strangers: dict[int, list[str]] = {}
+        for url in named.values():
+            port = found[url]
+            if port is not None and port.formed and port.cluster != own.cluster:
+                strangers.setdefault(port.cluster, []).append(names[url])
+        for cluster, who in strangers.items():
+            if len(who) >= majority(len(named) + 1):
+                text = f"of cluster {own.cluster:x}, while {', '.join(who)} are of cluster {cluster:x}"
+                return fail(text, strangers=float(len(who)))
+        there = [url for url in listed if (port := found[url]) is not None and port.cluster == own.cluster]
+        away = ", ".join(names[url] for url in listed if url not in there)
+        here = f"{1 + len(there)} of {1 + len(listed)} members"
+        if 1 + len(there) < majority(1 + len(listed)):
+            return fail(f"waits for {away}: no quorum, {here} are there", **{WAITS: 1.0})
+        return ok(f"{here} are there" + (f", not {away}" if away else ""))
 
 
 class EtcdWriteCheck(Stateless):
@@ -38,15 +79,15 @@ class EtcdWriteCheck(Stateless):
 
     async def probe(self, target: Target) -> Result:
         value = f"{target.instance} {time.time_ns()}".encode()
-        refused = ""
+        store, refused = _own(self.tools), ""
         try:
             try:
-                await self.tools.store.put(self.param("key"), value)
+                await store.put(self.param("key"), value)
             except StoreRefused as e:
                 if not any(words in str(e) for words in _ALARMED):
                     raise
                 refused = str(e)
-            stored = await self.tools.store.get(self.param("key"))
+            stored = await store.get(self.param("key"))
         except StoreError as e:
             return blamed(e, f"write and read: {e}")
         if refused:
@@ -65,7 +106,7 @@ class EtcdAlarmCheck(Stateless):
 
     async def probe(self, target: Target) -> Result:
         try:
-            status = await self.tools.store.status()
+            status = await _own(self.tools).status()
         except StoreError as e:
             return unknown(f"status: {e}")
         quota = status.quota or self.param("quota")
@@ -77,6 +118,11 @@ class EtcdAlarmCheck(Stateless):
         if status.alarms is None:
             return unknown(f"{size}; the alarms cannot be read")
         return ok(f"no alarm, {size}")
+
+
+def _own(tools: Tools) -> Store:
+    """Through this node's member alone: the others' answers say nothing about it."""
+    return tools.own or tools.store
 
 
 def alarm_words(alarms: Sequence[Alarm]) -> str:

@@ -9,7 +9,7 @@ from yrnode.checks.base import Check, Target, Tools
 from yrnode.checks.canary import CanaryCheck
 from yrnode.checks.completion import CompletionCheck
 from yrnode.checks.engine import EngineCheck
-from yrnode.checks.etcd import EtcdAlarmCheck, EtcdReadCheck, EtcdWriteCheck
+from yrnode.checks.etcd import EtcdAlarmCheck, EtcdQuorumCheck, EtcdReadCheck, EtcdWriteCheck
 from yrnode.checks.http import HttpCheck
 from yrnode.checks.kv import KvCheck
 from yrnode.checks.liveness import LivenessCheck
@@ -30,6 +30,7 @@ KINDS: dict[str, Callable[[CheckSpec, Tools], Check]] = {
     "retrieval": RetrievalCheck,
     "engine": EngineCheck,
     "progress": ProgressCheck,
+    "etcd-quorum": EtcdQuorumCheck,
     "etcd-read": EtcdReadCheck,
     "etcd-write": EtcdWriteCheck,
     "etcd-alarms": EtcdAlarmCheck,

@@ -14,7 +14,7 @@ LOOK_S = 1.0
 MARGIN_S = 5.0
 """A check that asks for completions keeps its own time, and must come to its end."""
 NAMES: dict[str, tuple[str, ...]] = {
-    "etcd": ("process", "read", "write", "alarms"),
+    "etcd": ("process", "quorum", "read", "write", "alarms"),
     "worker": ("process", "liveness", "key", "ring", "kv"),
     "rank": ("process", "processes", "health", "engine", "progress", "canary", "cache"),
     "router": ("process", "health", "completion"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from yrnode.components import environment, proxies
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
-from yrnode.config.layout import etcd_nodes
+from yrnode.config.layout import etcd_clients, etcd_peers
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
@@ -47,6 +47,14 @@ _DAMAGED = (
     "failed to read WAL",
     "unexpected EOF",
 )
+# etcd ends with code 0 when its cluster has removed it, and says so in a warning
+_OUTCAST = (
+    "the member has been permanently removed from the cluster",
+    "has already been bootstrapped",
+    "cluster ID mismatch",
+    "member count is unequal",
+    "unmatched member while checking PeerURLs",
+)
 # said of files that are whole
 _REFUSED = ("permission denied", "read-only file system", "no space left on device", "too many open files")
 
@@ -54,13 +62,8 @@ _REFUSED = ("permission denied", "read-only file system", "no space left on devi
 def spec(host: Host) -> ComponentSpec:
     cluster, etcd = host.cluster, host.cluster.etcd
     argv = environment.find_program(cluster.bin.etcd, host.caller)
-    scheme = "https" if etcd.tls else "http"
-
-    def url(node: str, port: int) -> str:
-        return f"{scheme}://{cluster.nodes[node].address}:{port}"
-
-    members = etcd_nodes(cluster)
-    client, peer = url(host.node, etcd.client_port), url(host.node, etcd.peer_port)
+    peers = etcd_peers(cluster)
+    client, peer = etcd_clients(cluster)[host.node], peers[host.node]
     flags = {
         "name": host.node,
         "data-dir": str(host.places.etcd_data_dir),
@@ -68,7 +71,7 @@ def spec(host: Host) -> ComponentSpec:
         "advertise-client-urls": client,
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
-        "initial-cluster": ",".join(f"{n}={url(n, etcd.peer_port)}" for n in members),
+        "initial-cluster": ",".join(f"{n}={url}" for n, url in peers.items()),
         "initial-cluster-token": cluster.cluster,
         "initial-cluster-state": "new",
         "auto-compaction-mode": "periodic",
@@ -84,10 +87,17 @@ def spec(host: Host) -> ComponentSpec:
     flags |= etcd.args
     quota = int(flags["quota-backend-bytes"])
     key = ClusterKeys(cluster.cluster).probe(host.node)
+    others = {n: url for n, url in peers.items() if n != host.node}
+    # a member that does not answer for its quorum is asked once more, for itself
+    read = {"key": key, "url": client} if others else {"key": key}
+    quorum = CheckSpec(
+        "quorum", "etcd-quorum", 1.0, 3.0, gate=True, act=False, params={"peer": peer, "others": others}
+    )
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
+        *((quorum,) if others else ()),
         # Alone it may be a slow disk, which a restart does not make faster. One that is stopped is seen by both.
-        CheckSpec("read", "etcd-read", 1.0, 1.0, failures=10, params={"key": key}),
+        CheckSpec("read", "etcd-read", 1.0, 2.0 if others else 1.0, failures=10, params=read),
         CheckSpec("write", "etcd-write", 10.0, 2.0, gate=True, watch=False, params={"key": key}, gate_period_s=0.1),
         CheckSpec("alarms", "etcd-alarms", 5.0, 5.0, failures=1, act=False, params={"quota": quota}),
     )
@@ -107,6 +117,7 @@ def spec(host: Host) -> ComponentSpec:
             PortNeed(host.address, etcd.peer_port, "etcd.peer_port"),
         ),
         data_dir=host.places.etcd_data_dir,
+        replicas=len(peers),
         url=client,
     )
 
@@ -119,6 +130,9 @@ def _platform() -> dict[str, str]:
 def read_death(how: Exit, ready: bool, lines: list[str], data_dir: Path | None = None) -> Cause:
     """The cause of an exit that nobody asked for. `lines`: the end of this instance's own output."""
     text = _last_words(lines)
+    told = _outcast(lines)
+    if told:
+        return Cause(Reason.MEMBER, "no member of its cluster", told, NAME)
     if any(words in text for words in _CONFIGURATION):
         return Cause(Reason.CONFIGURATION, f"exited: {how}", text, NAME)
     if any(words in text for words in _DAMAGED) and not any(words in text for words in _REFUSED):
@@ -130,6 +144,16 @@ def _cure(data_dir: Path | None) -> str:
     """What an operator may do, and what it costs. yrnode leaves the directory as it is."""
     empty = "it then starts empty: the workers restart and lose what they hold, engines stay"
     return f"restore a good copy of {data_dir}, or move it away, and run: yrnode restart etcd ({empty})"
+
+
+def _outcast(lines: list[str]) -> str:
+    """What a server said that ended because it is no member. Connections of one that lives say the same at times."""
+    for line in reversed(lines):
+        if any(words in line for words in _OUTCAST):
+            level, text = _entry(line)
+            if level in ("fatal", "panic") or text.startswith("server error"):
+                return text
+    return ""
 
 
 def _last_words(lines: list[str]) -> str:

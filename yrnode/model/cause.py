@@ -21,6 +21,7 @@ class Reason(str, Enum):
     CONFIGURATION = "configuration"  # what the user wrote cannot work: never retried
     DAMAGED = "damaged"  # what it keeps on disk cannot be read
     STORE = "store"  # the store's data is another than it was
+    MEMBER = "member"  # etcd's cluster and this node's member of it do not fit together
     MEMORY = "memory"  # there is none for a start beside what is still mapped
     WORKER = "worker"  # the datasystem worker has restarted, and takes the ranks with it
     CLOCK = "clock"  # time itself: a clock was set, or this daemon did not run
@@ -40,6 +41,7 @@ FAULTS = frozenset(
         Reason.CONFIGURATION,
         Reason.DAMAGED,
         Reason.STORE,
+        Reason.MEMBER,
     }
 )
 """Reasons that count against a restart budget."""

@@ -60,7 +60,7 @@ class ComponentSpec:
     ended instance leaves: they are removed before a start and after a stop. `url`: where it serves.
     `lives_with`: a group that it stops and starts with, though it restarts alone too (the cache group).
     `takes_groups`: a restart of it restarts this node's serving groups too. `data_dir`: data that outlives instances
-    (etcd). `memory`: what must be free before the start.
+    (etcd). `memory`: what must be free before the start. `replicas`: how many nodes run it for each other (etcd).
     """
 
     name: str
@@ -85,6 +85,7 @@ class ComponentSpec:
     files: Mapping[Path, str] = field(default_factory=dict)
     data_dir: Path | None = None
     memory: MemoryNeed | None = None
+    replicas: int = 1
     url: str = ""
 
     @property

@@ -13,6 +13,10 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # the probe itself could not tell: never counted as a failure
 
 
+WAITS = "waits"
+"""A fact: the component itself is in order and waits for others, so that its start has all its time still."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One round of one check. `evidence` is one line for people; `took_s` is the probe's duration in seconds.

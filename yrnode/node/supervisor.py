@@ -26,7 +26,7 @@ from yrnode.model.identity import Identity
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
-from yrnode.node import adoption, drill, operator, world
+from yrnode.node import adoption, drill, members, operator, world
 from yrnode.node.clocks import Clocks
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
@@ -178,7 +178,9 @@ class Supervisor:
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
             )
             self._units = {
-                name: Unit(name, self._world, tools, owner, self._wake.set) for name in self._world.components
+            member = members.of(self._cluster, self.identity.node, self._world, self.events, self._wake.set)
+                name: Unit(name, self._world, tools, owner, self._wake.set, member.get(name))
+                for name in self._world.components
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             upkeep = shared = peers = None

@@ -17,6 +17,7 @@ from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import Move, State
 from yrnode.model.verdict import Result
 from yrnode.node import adoption
+from yrnode.node.members import Membership
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
 from yrnode.policy.memory import shortage
@@ -33,12 +34,21 @@ AGAIN_S = 1.0
 
 
 class Unit:
-    """`wake` asks the loop for a round."""
+    """`wake` asks the loop for a round. `member`: for etcd, the others of its cluster."""
 
-    def __init__(self, name: str, world: World, tools: Tools, owner: Owner, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        tools: Tools,
+        owner: Owner,
+        wake: Callable[[], None],
+        member: Membership | None = None,
+    ) -> None:
         self.name = name
         self._world = world
-        self._tools = tools
+        self._tools = tools if member is None else member.equip(tools)
+        self._member = member
         self._owner = owner
         self._wake = wake
         self.leave: Callable[[str], Awaitable[None]] | None = None
@@ -84,7 +94,7 @@ class Unit:
         try:
             await self._wait_for_room()
             blocked = await clear.clear(spec, self._owner, self._world.components) or self._claim_data_dir()
-            blocked = blocked or await self._wait_for_memory()
+            blocked = blocked or await self._settle_member() or await self._wait_for_memory()
         except Exception as e:
             log.exception("%s: clean-up failed", self.name)
             blocked = Cause(Reason.RESIDUE, f"clean-up failed: {e!r}", "", self.name)
@@ -125,6 +135,9 @@ class Unit:
             await asyncio.sleep(AGAIN_S)
         return None
 
+    async def _settle_member(self) -> Cause | None:
+        return await self._member.settle() if self._member is not None else None
+
     def _claim_data_dir(self) -> Cause | None:
         spec = self.view.spec
         directory = spec.data_dir
@@ -142,6 +155,8 @@ class Unit:
 
     def _start(self, values: Mapping[str, str]) -> None:
         view = self.view
+        if self._member is not None:
+            values = {**values, **self._member.values}
         try:
             instance = launch(view.spec, view.generation, self._owner, self._ended, values, view.life)
         except LaunchError as e:
@@ -183,6 +198,8 @@ class Unit:
         """Keep what a later daemon needs to know this instance's leftovers by."""
         if self._instance is not None:
             await self._instance.note()
+        if self._member is not None:
+            await self._member.remember()
 
     def _ended(self, how: Exit) -> None:
         instance, view = self._instance, self.view
@@ -251,3 +268,5 @@ class Unit:
             await self._prober.close()
         if self._instance is not None:
             self._instance.close()
+        if self._member is not None:
+            await self._member.close()

@@ -14,7 +14,7 @@ from yrnode.model.routing import Drain, RouterView
 from yrnode.model.snapshot import Absence, ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State, after
-from yrnode.model.verdict import Result, Tally
+from yrnode.model.verdict import WAITS, Result, Tally
 from yrnode.policy import health, intents, phase
 from yrnode.policy.group import first_record
 
@@ -199,6 +199,8 @@ class World:
         before = view.checks[check]
         tally = health.fold(before, result, now, spec)
         self.update(name, checks={**view.checks, check: tally})
+        if view.deadline is not None and view.state is State.STARTING and result.facts.get(WAITS):
+            self.update(name, deadline=now + view.spec.start_timeout_s)
         # good news again and again needs no round of its own
         return _weight(tally) != _weight(before)
 

@@ -7,7 +7,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, Move, Plane, State
-from yrnode.policy import cache, intents, restart
+from yrnode.policy import cache, intents, members, restart
 from yrnode.policy.hang import hang
 from yrnode.policy.life import over
 
@@ -44,7 +44,9 @@ def missing(c: ComponentView, s: Snapshot) -> list[str]:
     lacking = [
         f"{other.name} ({other.state.value})"
         for other in s.components.values()
-        if other.plane.order < c.plane.order and (other.state is not State.READY or other.restart is not None)
+        if other.plane.order < c.plane.order
+        and (other.state is not State.READY or other.restart is not None)
+        and not members.stands_in(other, s)
     ]
     if c.plane is not Plane.STORE and not s.store_available:
         lacking.append("store (unavailable)")
@@ -58,6 +60,9 @@ def fault(c: ComponentView, s: Snapshot) -> Cause | None:
     """Why the running instance must be replaced, if it must."""
     if c.death is not None:
         return c.death
+    strange = members.outcast(c)
+    if strange is not None:
+        return strange
     if c.state is State.STARTING:
         # a proof that came with the deadline counts
         if c.deadline is not None and s.now >= c.deadline and not _may_be_ready(c):
@@ -100,7 +105,7 @@ def _may_restart(c: ComponentView, found: Cause, s: Snapshot) -> bool:
     # One that an outage has cost its lease serves no key for some seconds after it, and comes back by itself.
     steady = found.reason is not Reason.CHECK or s.now - s.store_since >= STORE_STEADY_S
     writable = s.store_available and s.store_refusal is None
-    return steady and writable and all(o.state is State.READY for o in stores)
+    return steady and writable and all(o.state is State.READY or members.stands_in(o, s) for o in stores)
 
 
 def _unwanted(c: ComponentView, s: Snapshot) -> Cause:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 from pathlib import Path
+
+from yrnode.model.member import Data
 
 OWNER = "yrnode.json"
 _MEMBER = "member"
@@ -74,6 +77,24 @@ def why_unwritable(data_dir: Path) -> str:
     except OSError as e:
         return f"etcd data in {data_dir} cannot be read: {e.strerror}; run as its owner or change its owner"
     return ""
+
+
+def state(data_dir: Path) -> Data:
+    """What there is of a member. OSError where it cannot be read."""
+    if not (data_dir / _MEMBER).exists():
+        return Data.NONE
+    wal = data_dir / _MEMBER / "wal"
+    return Data.WHOLE if wal.exists() and any(p.suffix == ".wal" for p in wal.iterdir()) else Data.PARTS
+
+
+def move_aside(data_dir: Path) -> None:
+    """The member's files stay in the directory, which may be a file system of its own, under another name."""
+    for i in range(1, 1000):
+        aside = data_dir / f"{_MEMBER}.aside-{i}"
+        if not os.path.lexists(aside):
+            os.rename(data_dir / _MEMBER, aside)
+            return
+    raise FileExistsError(errno.EEXIST, "remove what was moved aside", str(aside))
 
 
 def claim(data_dir: Path, cluster: str, node: str) -> None:
