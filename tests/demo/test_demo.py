@@ -11,6 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.node import BIN
 from yrnode.process import table
 
@@ -37,6 +39,38 @@ def test_once_proves_everything_and_leaves_nothing() -> None:
     assert result["verify"]["completion"] is True
     assert result["verify"]["external_cache_hits"] > 0
     assert result["left_over"] == []
+    assert stacks() == before
+
+
+def test_two_nodes_once() -> None:
+    before = stacks()
+    done = subprocess.run(
+        [str(BIN / "yrnode"), "demo", "--once", "--nodes", "2", "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    result = json.loads(done.stdout)
+    assert result["ready"] is True
+    names = {"n0 etcd", "n0 worker", "n0 rank/serve/0", "n1 worker", "n1 rank/serve/1"}
+    assert set(result["components"]) == names
+    assert {c["state"] for c in result["components"].values()} == {"ready"}
+    assert result["verify"]["completion"] is True
+    assert result["left_over"] == []
+    assert stacks() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--nodes", "0"), "from 1 to 16"), (("--nodes", "17"), "from 1 to 16"), (("--nodes", "x"), "invalid int")],
+)
+def test_a_number_of_nodes_that_cannot_be(words: tuple[str, ...], said: str) -> None:
+    before = stacks()
+    done = subprocess.run([str(BIN / "yrnode"), "demo", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
     assert stacks() == before
 
 

@@ -1,4 +1,4 @@
-"""A whole one-node stack in a temporary directory: the real daemon as a child, from the file users start from."""
+"""A whole stack in a temporary directory: real daemons as children, from the file that users start from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from yrnode.model.secrets import secret
 from yrnode.residue import orphans
 
 FILE = "local-demo.yaml"
-NODE = "n0"
+MOST_NODES = 16
+"""Each has a worker of its own, with 220 MB and its shared memory."""
 STOP_S = 60.0
 ORPHAN_GRACE_S = 10.0
 _MODEL_PREFIXES = (
@@ -38,58 +39,92 @@ def shipped(name: str = FILE) -> Path:
     return Path(__file__).resolve().parents[2] / "config" / name
 
 
-class Stack:
-    """One daemon and its directory. `start`, then `stop`, then `left_over` and `remove`."""
+class Daemon:
+    """One `yrnode run` of the stack, and what it says."""
 
-    def __init__(self, model: Path | None = None, extra: Sequence[str] = ()) -> None:
-        vllm, flags = (_find_vllm(), _flags(extra)) if model is not None else ("", {})
-        self.node = NODE
-        self.dir = Path(tempfile.mkdtemp(prefix="yrnode-demo-"))
-        self.config = self.dir / "cluster.yaml"
-        self.output = self.dir / "yrnode.log"
-        self._state = self.dir / "state"
+    def __init__(self, config: Path, node: str, output: Path) -> None:
+        self.config, self.node, self.output = config, node, output
         self._child: subprocess.Popen[bytes] | None = None
-        if model is None:
-            shutil.copyfile(shipped(), self.config)
-        else:
-            _write_with_model(self.config, vllm, model, flags, os.environ)
 
-    def start(self) -> float:
-        """Start the daemon; the monotonic time of its start."""
-        argv = [sys.executable, "-m", "yrnode.cli.main", "run", "--config", str(self.config), "--node", NODE]
+    def start(self) -> None:
+        argv = [sys.executable, "-m", "yrnode.cli.main", "run", "--config", str(self.config), "--node", self.node]
         with open(self.output, "ab") as out:
             # a session of its own: Ctrl-C on the terminal reaches the demo alone, which then stops it in order
             self._child = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
-        return time.monotonic()
 
     @property
     def exit_code(self) -> int | None:
-        """The daemon's exit code, None while it runs."""
+        """Its exit code, None while it runs or where it was never started."""
         return self._child.poll() if self._child else None
 
     def last_line(self) -> str:
-        """The daemon's last words."""
+        """Its last words."""
         lines = self.output.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "yrnode said nothing"
 
-    def stop(self) -> bool:
-        """TERM, and wait until the daemon has stopped everything. Whether it ended in time."""
+    def ask_to_stop(self) -> None:
         if self._child is not None and self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
-            try:
-                self._child.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+
+    def wait(self, seconds: float) -> None:
+        """Until it has ended, by force at the end of the time."""
+        if self._child is None:
+            return
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+class Stack:
+    """The daemons of `nodes` nodes and their directory. `start`, then `stop`, then `left_over` and `remove`."""
+
+    def __init__(self, model: Path | None = None, extra: Sequence[str] = (), nodes: int = 1) -> None:
+        vllm, flags = (_find_vllm(), _flags(extra)) if model is not None else ("", {})
+        self.dir = Path(tempfile.mkdtemp(prefix="yrnode-demo-"))
+        self.config = self.dir / "cluster.yaml"
+        if model is not None:
+            _write_with_model(self.config, vllm, model, flags, os.environ)
+        elif nodes == 1:
+            shutil.copyfile(shipped(), self.config)
+        else:
+            _write_with_nodes(self.config, nodes)
+        names = [f"n{i}" for i in range(nodes)]
+        self.daemons = [Daemon(self.config, name, self.dir / f"{name}.log") for name in names]
+        self._states = [self.dir / "state"] if nodes == 1 else [self.dir / name / "state" for name in names]
+
+    def start(self) -> float:
+        """Start the daemons; the monotonic time of their start."""
+        for daemon in self.daemons:
+            daemon.start()
+        return time.monotonic()
+
+    def ended(self) -> Daemon | None:
+        """A daemon that has ended by itself."""
+        return next((d for d in self.daemons if d.exit_code is not None), None)
+
+    def stop(self) -> bool:
+        """TERM, and wait until the daemons have stopped everything. Whether they ended in time.
+
+        The first node's comes last: it has the store, which tells the others apart from a node that is lost.
+        """
+        first, others = self.daemons[0], self.daemons[1:]
+        for part in (others, [first]):
+            for daemon in part:
+                daemon.ask_to_stop()
+            for daemon in part:
+                daemon.wait(STOP_S)
         # a daemon that died leaves its children to the next one; here there is none
-        asyncio.run(orphans.end("", self._state, ORPHAN_GRACE_S))
-        return self.exit_code in (0, None)
+        for state in self._states:
+            asyncio.run(orphans.end("", state, ORPHAN_GRACE_S))
+        return all(d.exit_code in (0, None) for d in self.daemons)
 
     def left_over(self) -> list[str]:
         """What should not be there after a stop: processes of this stack, and its sockets."""
-        found = [f"process {p}" for p in orphans.find("", self._state)]
+        found = [f"process {p}" for state in self._states for p in orphans.find("", state)]
         found += [f"socket {p}" for p in self.dir.rglob("*") if p.is_socket()]
         return found
 
@@ -107,6 +142,36 @@ def _find_vllm() -> str:
     return found
 
 
+def _write_with_nodes(path: Path, nodes: int) -> None:
+    """The demo's file for several nodes on this host, each on a loopback address and with one rank of the group."""
+    data = _read()
+    api_port = data["api"]["listen"].rpartition(":")[2]
+    for key in ("api", "state_dir", "run_dir", "log_dir"):
+        del data[key]
+    names = {f"n{i}": f"127.0.0.{i + 1}" for i in range(nodes)}
+    data["nodes"] = {
+        name: {
+            "address": address,
+            "api": {"listen": f"{address}:{api_port}"},
+            **{f"{what}_dir": f"./{name}/{what}" for what in ("state", "run", "log")},
+        }
+        for name, address in names.items()
+    }
+    data["datasystem"]["shared_memory"] = "256MB"
+    data["groups"]["serve"]["ranks"] = dict.fromkeys(names, 1)
+    _write(path, data)
+
+
+def _read() -> Any:
+    with open(shipped()) as f:
+        return YAML().load(f)
+
+
+def _write(path: Path, data: Any) -> None:
+    with open(path, "w") as out:
+        YAML().dump(data, cast("IO[Any]", out))
+
+
 def _write_with_model(
     path: Path, vllm: str, model: Path, flags: Mapping[str, Any], caller: Mapping[str, str]
 ) -> None:
@@ -115,9 +180,7 @@ def _write_with_model(
     `flags`: more flags of `vllm serve`. The caller's variables for the engine are written into the file: what a rank
     gets is what the file says.
     """
-    yaml = YAML()
-    with open(shipped()) as f:
-        data = yaml.load(f)
+    data = _read()
     data["bin"]["vllm"] = vllm
     data["env"] = {k: v for k, v in sorted(caller.items()) if k.startswith(_MODEL_PREFIXES) and not secret(k)}
     group = data["groups"]["serve"]
@@ -126,8 +189,7 @@ def _write_with_model(
     group["args"] = {"served-model-name": "demo", **flags}
     # the connector to the datasystem is part of vllm-ascend
     del group["kv_connector"]
-    with open(path, "w") as out:
-        yaml.dump(data, cast("IO[Any]", out))
+    _write(path, data)
 
 
 def _flags(words: Sequence[str]) -> dict[str, Any]:
