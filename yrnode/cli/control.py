@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(radius))
         return 0
     if not args.yes and radius["components"]:
-        _confirm(args.verb, args.target)
+        confirm(args.verb, args.target)
     done = client.post(path, {**body, "dry_run": False})
     if done.get("absent"):
         print(f"{args.verb}: not heard by {', '.join(done['absent'])}", file=sys.stderr)
@@ -61,11 +61,12 @@ def _radius(radius: dict[str, Any]) -> str:
     what = f"{radius['verb']} {radius['target']}"
     if not names:
         return plain(f"{what}: {'touches nothing here by itself' if radius.get('quiet') else 'nothing to do'}")
+    coupled = f"; restarts with it: {', '.join(radius['coupled'])}" if radius.get("coupled") else ""
     left = f"; leaves {', '.join(others)}" if others else ""
-    return plain(f"{what}: {radius['verb']}s {', '.join(names)}{left}")
+    return plain(f"{what}: {radius['verb']}s {', '.join(names)}{coupled}{left}")
 
 
-def _confirm(verb: str, target: str) -> None:
+def confirm(verb: str, target: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"{verb} {target}: nobody is there to ask; add --yes")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -37,6 +37,3 @@ def _unsupported(cluster: Cluster) -> Iterable[tuple[str, str]]:
         yield "etcd.tls", "leave it out, and keep etcd on a closed network"
     if cluster.etcd.auth is not None:
         yield "etcd.auth", "leave it out"
-    for name, group in cluster.groups.items():
-        if group.restart_with:
-            yield f"groups.{name}.restart_with", "leave it out"

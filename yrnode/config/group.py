@@ -79,6 +79,6 @@ class Group(Model):
     start_timeout: Duration = seconds("30m")
     """How long the group may take to become ready."""
     restart_with: Seq[str] = ()
-    """Groups that restart when this one does."""
+    """Groups that begin a new life together with this one, whichever of them has to."""
     nodes: dict[str, GroupNode] = Field(default={})
     """What differs on one node."""

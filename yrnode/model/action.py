@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from yrnode.model.board import BoardMove, Intent
 from yrnode.model.cause import Cause
@@ -15,7 +16,8 @@ class Action:
     """A move of one component or group, and why.
 
     `delay`: seconds to wait before the next attempt. `record`: for a group's move, the record that it writes,
-    or `member`: what it tells. `intent`: what is kept or put.
+    or `member`: what it tells. `also`: records of other groups that are written with it, by group. `intent`: what is
+    kept or put.
     """
 
     move: Move | GroupMove | BoardMove
@@ -23,5 +25,6 @@ class Action:
     cause: Cause
     delay: float = 0.0
     record: GroupRecord | None = None
+    also: Mapping[str, GroupRecord] = field(default_factory=dict)
     member: Member | None = None
     intent: Intent | None = None

@@ -13,6 +13,7 @@ class Reason(str, Enum):
     OPERATOR = "operator"  # somebody asked
     SHUTDOWN = "shutdown"  # yrnode itself is going down
     GROUP = "group"  # the whole group restarts, for another member's fault
+    COUPLED = "coupled"  # another group, which it restarts with, begins a new life
     EXITED = "exited"  # a process ended that nobody had asked to end
     CHECK = "check"  # a check failed beyond its threshold
     HANG = "hang"  # alive and of no use: two witnesses

@@ -92,6 +92,8 @@ class GroupView:
     kind: GroupKind = GroupKind.SERVING
     nodes: tuple[str, ...] = ()
     digest: str = ""
+    coupled: tuple[str, ...] = ()
+    """Groups that begin a new life together with this one."""
     learned_at: float = 0.0
     started: int = 0
     cleaned: int = 0

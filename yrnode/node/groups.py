@@ -21,6 +21,7 @@ from yrnode.node import operator
 from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
 from yrnode.node.world import GroupPlace, World
+from yrnode.policy import coupling
 from yrnode.store.errors import StoreError
 from yrnode.telemetry.events import EventLog
 
@@ -34,7 +35,8 @@ WORDS = {Stage.STOP: GroupMove.BUMP, Stage.GO: GroupMove.GO, Stage.FAILED: Group
 
 def group_places(cluster: Cluster) -> dict[str, GroupPlace]:
     """By group, the workers' included."""
-    found = {n: GroupPlace(group_nodes(g), group_digest(cluster, n)) for n, g in cluster.groups.items()}
+    coupled = coupling.coupled({n: g.restart_with for n, g in cluster.groups.items()})
+    found = {n: GroupPlace(group_nodes(g), group_digest(cluster, n), coupled[n]) for n, g in cluster.groups.items()}
     return {**found, datasystem.GROUP: GroupPlace(tuple(cluster.nodes), cache_digest(cluster))}
 
 

@@ -12,16 +12,19 @@ from yrnode.model.group import GroupKind, Stage
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.node.world import World
+from yrnode.policy import coupling
 from yrnode.policy.intents import ALL
 
 
 @dataclass(frozen=True)
 class Radius:
-    """The groups and single components that a word is about, and the components that it starts or stops, in order."""
+    """The groups and single components that a word is about, and the components that it starts or stops, in order.
+    `coupled`: groups that restart with them."""
 
     groups: tuple[str, ...]
     singles: tuple[str, ...]
     components: tuple[str, ...]
+    coupled: tuple[str, ...] = ()
 
 
 def radius(world: World, verb: str, target: str) -> Radius:
@@ -36,7 +39,21 @@ def radius(world: World, verb: str, target: str) -> Radius:
     if verb != "stop" and any(c.spec.takes_groups for c in touched):
         touched += [c for c in world.components.values() if _runs_above(world, c) and c not in touched]
     order = sorted(touched, key=lambda c: c.plane.order, reverse=verb != "start")
-    return Radius(tuple(groups), tuple(singles), tuple(c.name for c in order))
+    return Radius(
+        tuple(groups), tuple(singles), tuple(c.name for c in order), _taken_along(world, verb, target, groups)
+    )
+
+
+def _taken_along(world: World, verb: str, target: str, groups: list[str]) -> tuple[str, ...]:
+    """The other groups that restart with these: not with one that is only stopped, which its start does."""
+    node, found = is_node(world, target), dict[str, None]()
+    for g in (world.groups[name] for name in groups):
+        began = not g.wanted or g.record.stage is Stage.FAILED
+        ends = (node or target == ALL) and g.record.stage is Stage.GO
+        new = {"restart": True, "start": began and not node, "stop": ends}
+        if new[verb]:
+            found |= dict.fromkeys(coupling.others(g, world.snapshot(0.0)))
+    return tuple(name for name in found if name not in groups)
 
 
 def _wanted(world: World, c: ComponentView) -> bool:

@@ -183,6 +183,9 @@ class Shared:
             record = replace(record, by=world.me, at=time.time())
         compares = [mod_is(key, there.revision if there else 0)]
         then: list[Op] = [Put(key, codec.dump(codec.record_dict(record)))]
+        also = {g: replace(r, by=record.by, at=record.at) for g, r in action.also.items()}
+        compares += [mod_is(self._keys.record(g), seen.records[g].revision) for g in also]
+        then += [Put(self._keys.record(g), codec.dump(codec.record_dict(r))) for g, r in also.items()]
         if action.move is not GroupMove.PUT_BACK:
             compares.append(self._intents_as_read(seen))
         if action.move is GroupMove.GO:
@@ -196,7 +199,8 @@ class Shared:
                     return why
         done = await self._store.txn(compares, then, [Get(key)])
         if done.succeeded:
-            self._learn(group, record, done.revision)
+            for name, written in ((group, record), *also.items()):
+                self._learn(name, written, done.revision)
             return ""
         if done.got and done.got[0]:
             kv = done.got[0][0]
@@ -205,7 +209,7 @@ class Shared:
                 self._learn(group, found, kv.mod_revision)
             if kv.mod_revision != (there.revision if there else 0):
                 return LOST
-        return "the record, an intent or a fence has changed meanwhile"
+        return "a record, an intent or a fence has changed meanwhile"
 
     def _intents_as_read(self, seen: Board) -> Compare:
         """No intent was put since the board was read. Intents are never deleted, so that this is enough."""

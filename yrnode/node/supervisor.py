@@ -117,12 +117,14 @@ class Supervisor:
             self.events.emit(target, f"operator-{verb}", cause)
             self._wake.set()
             more = await self._groups.told(verb, target, who, why)
-        untouched = [n for n in self._world.components if n not in found.components]
+        others = [c for c in self._world.components.values() if c.spec.group not in found.coupled]
+        untouched = [c.name for c in others if c.name not in found.components]
         return {
             "verb": verb,
             "target": target,
             "components": list(found.components),
             "untouched": untouched,
+            "coupled": list(found.coupled),
             "quiet": operator.quiet(self._world, verb, target),
             "done": not dry_run,
             **more,

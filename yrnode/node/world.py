@@ -222,10 +222,12 @@ def fresh_checks(spec: ComponentSpec) -> Mapping[str, Tally]:
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """Where a group lives: the cluster file's nodes in rank order, and what its ranks mean, as a digest."""
+    """Where a group lives: the cluster file's nodes in rank order, what its ranks mean, as a digest, and the groups
+    that it restarts with."""
 
     nodes: tuple[str, ...]
     digest: str = ""
+    coupled: tuple[str, ...] = ()
 
 
 def make(
@@ -246,7 +248,7 @@ def make(
         place = (places or {}).get(name) or GroupPlace((me,))
         peers |= dict.fromkeys(place.nodes)
         groups[name] = GroupView(
-            name, first_record(), tuple(m), kinds[name], place.nodes, place.digest, learned_at=now
+            name, first_record(), tuple(m), kinds[name], place.nodes, place.digest, place.coupled, learned_at=now
         )
     return World(components, groups, me=me, peers=tuple(peers))
 

@@ -18,7 +18,7 @@ from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
-from yrnode.policy import cache, component, evidence, gather, intents, phase, restart, worker
+from yrnode.policy import cache, component, coupling, evidence, gather, intents, phase, restart, worker
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _judge(g: GroupView, s: Snapshot) -> Action | None:
     if g.restart is not None and (g.wanted or g.kind is GroupKind.CACHE):
         # what serves through the members goes down before them
         turn = g.kind is GroupKind.CACHE or all(component.turn(s.components[m], s) for m in g.members)
-        return _bump(g, g.restart, 0, 0.0) if turn else None
+        return _bump(g, s, g.restart, 0, 0.0) if turn else None
     if g.record.stage is Stage.GO:
         return _judge_life(g, s)
     return _judge_stop(g, s) if g.record.stage is Stage.STOP else None
@@ -73,13 +73,13 @@ def _judge(g: GroupView, s: Snapshot) -> Action | None:
 
 def _judge_life(g: GroupView, s: Snapshot) -> Action | None:
     if g.kind is GroupKind.SERVING and not g.wanted:
-        return _bump(g, g.unwanted or Cause(Reason.OPERATOR, "stopped by an operator"), 0, 0.0)
+        return _bump(g, s, g.unwanted or Cause(Reason.OPERATOR, "stopped by an operator"), 0, 0.0)
     found = cache.evidence(g, s) if g.kind is GroupKind.CACHE else evidence.of(g, s)
     if found is not None:
         return _fault(g, found, s)
     taken = worker.evidence(g, s) if g.kind is GroupKind.SERVING else None
     if taken is not None:
-        return _bump(g, taken, g.record.fails, 0.0)
+        return _bump(g, s, taken, g.record.fails, 0.0)
     if g.record.fails and g.ready_since is not None and s.now - g.ready_since >= Budget().forgive_after_s:
         cause = Cause(Reason.RECOVERED, f"ready for {Budget().forgive_after_s:g} s: the row of faults is over")
         return Action(GroupMove.FORGIVE, g.name, cause, record=replace(g.record, fails=0))
@@ -88,19 +88,19 @@ def _judge_life(g: GroupView, s: Snapshot) -> Action | None:
 
 def _fault(g: GroupView, cause: Cause, s: Snapshot) -> Action:
     if any(s.components[m].drilled for m in g.members):
-        return _bump(g, cause, g.record.fails, 0.0)
+        return _bump(g, s, cause, g.record.fails, 0.0)
     if cause.text == cache.LOST:
         # the store's doing: no number of times is a reason to do without a cache
-        return _bump(g, cause, g.record.fails, 0.0)
+        return _bump(g, s, cause, g.record.fails, 0.0)
     if not cause.fault:
         # no member's doing, such as a full disk
-        return _bump(g, cause, g.record.fails, component.PAUSE_S)
+        return _bump(g, s, cause, g.record.fails, component.PAUSE_S)
     fails = g.record.fails + 1
     if cause.reason is Reason.CONFIGURATION:
         return _fail(g, cause, fails)
     if fails >= Budget().faults:
         return _fail(g, replace(cause, text=f"{cause.text}; fault {fails} in a row, given up"), fails)
-    return _bump(g, cause, fails, restart.backoff(fails, s.jitter, restart.RestartPolicy()))
+    return _bump(g, s, cause, fails, restart.backoff(fails, s.jitter, restart.RestartPolicy()))
 
 
 def _judge_stop(g: GroupView, s: Snapshot) -> Action | None:
@@ -130,9 +130,9 @@ def _tell(g: GroupView, s: Snapshot) -> Action | None:
     return Action(GroupMove.TELL, g.name, g.record.cause, member=member)
 
 
-def _bump(g: GroupView, cause: Cause, fails: int, backoff_s: float) -> Action:
+def _bump(g: GroupView, s: Snapshot, cause: Cause, fails: int, backoff_s: float) -> Action:
     record = GroupRecord(g.record.n + 1, Stage.STOP, cause, fails, backoff_s, members=g.record.members)
-    return Action(GroupMove.BUMP, g.name, cause, record=record)
+    return Action(GroupMove.BUMP, g.name, cause, record=record, also=coupling.taken_along(g, cause, s))
 
 
 def _fail(g: GroupView, cause: Cause, fails: int) -> Action:

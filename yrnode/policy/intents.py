@@ -57,6 +57,12 @@ def paused(target: str, s: Snapshot) -> bool:
     return any(s.intents[t].paused for t in (ALL, target) if t in s.intents)
 
 
+def stopped(group: str, s: Snapshot) -> bool:
+    """Whether an operator keeps this group stopped, on all nodes."""
+    said = s.intents.get(group)
+    return said is not None and not said.run
+
+
 def _cause(i: Intent) -> Cause:
     what = "pause" if i.paused else "drain" if i.drain_s else "run" if i.run else "stop"
     return Cause(Reason.OPERATOR, i.why or f"{what}, by {i.by}")

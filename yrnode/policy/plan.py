@@ -18,7 +18,7 @@ def decide(s: Snapshot) -> list[Action]:
         return actions
     groups = [a for g in s.groups.values() if (a := group.decide(g, s)) is not None]
     actions += groups
-    moved = {a.target for a in groups if a.move is not GroupMove.TELL}
+    moved = {name for a in groups if a.move is not GroupMove.TELL for name in (a.target, *a.also)}
     for c in s.components.values():
         action = component.decide(c, s)
         # a start was decided for the record as it was read, not for the one that this round writes
