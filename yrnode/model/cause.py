@@ -21,8 +21,8 @@ class Reason(str, Enum):
     START_FAILED = "start-failed"  # ended, or could not be launched, before it was proven
     CONFIGURATION = "configuration"  # what the user wrote cannot work: never retried
     DAMAGED = "damaged"  # what it keeps on disk cannot be read
-    STORE = "store"  # the store's data is another than it was
     MEMBER = "member"  # etcd's cluster and this node's member of it do not fit together
+    STORE = "store"  # the store's data is another than it was
     MEMORY = "memory"  # there is none for a start beside what is still mapped
     WORKER = "worker"  # the datasystem worker has restarted, and takes the ranks with it
     CLOCK = "clock"  # time itself: a clock was set, or this daemon did not run
@@ -41,8 +41,8 @@ FAULTS = frozenset(
         Reason.START_FAILED,
         Reason.CONFIGURATION,
         Reason.DAMAGED,
-        Reason.STORE,
         Reason.MEMBER,
+        Reason.STORE,
     }
 )
 """Reasons that count against a restart budget."""

@@ -179,8 +179,8 @@ class Supervisor:
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
             )
-            self._units = {
             member = members.of(self._cluster, self.identity.node, self._world, self.events, self._wake.set)
+            self._units = {
                 name: Unit(name, self._world, tools, owner, self._wake.set, member.get(name))
                 for name in self._world.components
             }
