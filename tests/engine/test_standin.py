@@ -313,21 +313,3 @@ def test_hybrid_balancing_has_a_server_on_each_node(lab, tools):
     assert first.ready().serves()
     assert second.serves()
     assert second.metric("vllm:generation_tokens_total", engine="1") == 1
-
-
-def test_a_headless_engine_that_dies_kills_its_head_at_the_next_request(lab, tools):
-    both = ["--data-parallel-size", 2, "--data-parallel-size-local", 1, *FAST]
-    both += ["--data-parallel-rpc-port", tools.free_port()]
-    headless = lab.start(*both, "--headless", "--data-parallel-start-rank", 1)
-    head = lab.start(*both).ready()
-    os.kill(headless.engine(), signal.SIGKILL)
-    assert headless.gone(5) == 0
-    assert "Shutting down." in headless.text()
-    assert head.get("/health")[0] == 200
-    with contextlib.suppress(TimeoutError):
-        assert head.complete(timeout=2)[0] == 500
-    calls = [tools.Background(lambda: head.complete(timeout=2)) for _ in range(2)]
-    for call in calls:
-        with contextlib.suppress(OSError):
-            call.result()
-    assert head.gone(5) == 0

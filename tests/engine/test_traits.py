@@ -393,12 +393,31 @@ def test_an_orphan_can_keep_its_group_alive(lab):
     assert ranks[1].gone(lab.grace) == 0
 
 
-def test_a_headless_engine_outlives_its_head(lab, tools):
+# a head and a headless server
+
+
+def headless_pair(lab, tools, model="moe", knobs=()):
     both = ["--data-parallel-size", 2, "--data-parallel-size-local", 1, "--data-parallel-address", "127.0.0.1"]
     both += ["--data-parallel-rpc-port", tools.free_port()]
-    head = lab.start(*both, "--api-server-count", 1, model="moe")
-    headless = lab.start(*both, "--headless", "--data-parallel-start-rank", 1, model="moe")
+    head = lab.start(*both, "--api-server-count", 1, model=model, knobs=knobs)
+    headless = lab.start(*both, "--headless", "--data-parallel-start-rank", 1, model=model, knobs=knobs)
     head.ready()
+    return head, headless
+
+
+def idle_pair(lab, tools):
+    """Both engines have generated, and have come to rest: ranks step on for a while, which does not show outside."""
+    head, headless = headless_pair(lab, tools)
+    assert [head.complete(tools.unique(), headers=RANK[n])[0] for n in (0, 1)] == [200, 200]
+    time.sleep(1)
+    return head, headless
+
+
+RANK = [{"X-data-parallel-rank": str(n)} for n in range(3)]
+
+
+def test_a_headless_engine_outlives_its_head(lab, tools):
+    head, headless = headless_pair(lab, tools)
     assert not headless.listening()
     assert "(MainProcess pid=" in headless.text()
     calls = [tools.Background(head.serves) for _ in range(4)]
@@ -411,3 +430,55 @@ def test_a_headless_engine_outlives_its_head(lab, tools):
     assert headless.engine() in headless.members()
     headless.proc.terminate()
     assert headless.gone(lab.grace) == 0
+
+
+def test_a_request_can_name_its_engine_behind_the_head(lab, tools):
+    head, _ = headless_pair(lab, tools)
+    count = lambda n: head.metric("vllm:generation_tokens_total", engine=str(n))  # noqa: E731
+    assert [head.complete(tools.unique(), headers=RANK[1])[0] for _ in range(3)] == [200] * 3
+    assert (count(0), count(1)) == (0, 3)
+    assert head.complete(tools.unique(), headers=RANK[0])[0] == 200
+    assert (count(0), count(1)) == (1, 3)
+    assert head.complete(tools.unique(), headers=RANK[2])[0] == 400
+
+
+def test_a_headless_engine_that_dies_ends_its_server_and_kills_its_head_at_the_next_request(lab, tools):
+    head, headless = idle_pair(lab, tools)
+    engine = headless.engine()
+    os.kill(engine, signal.SIGKILL)
+    tools.wait_for(lambda: engine not in headless.members(), 5)
+    assert headless.proc.poll() is None, "the server outlives its engine for a moment"
+    assert headless.gone(lab.grace) == 0
+    assert "Shutting down." in headless.text()
+    assert head.get("/health")[0] == 200
+    assert head.complete(tools.unique())[0] == 500
+    assert head.gone(lab.grace) == 0
+
+
+def test_a_headless_engine_that_is_frozen_hangs_its_head(lab, tools):
+    head, headless = idle_pair(lab, tools)
+    with stopped(headless.engine()):
+        calls = [tools.Background(lambda n=n: head.complete(tools.unique(), 60, RANK[n])) for n in (0, 1)]
+        time.sleep(1)  # a stay is what is to be shown
+        assert not any(call.done() for call in calls)
+        assert head.get("/health")[0] == 200
+    assert [call.result(30)[0] for call in calls] == [200, 200]
+
+
+def test_without_experts_the_engines_behind_a_head_are_independent(lab, tools):
+    head, headless = headless_pair(lab, tools, model="dense", knobs=["--standin-dense"])
+    with stopped(headless.engine()):
+        lost = tools.Background(lambda: head.complete(tools.unique(), 60, RANK[1]))
+        assert [head.complete(tools.unique(), headers=RANK[0])[0] for _ in range(2)] == [200] * 2
+        assert head.get("/health")[0] == 200
+        assert not lost.done()
+    assert lost.result(30)[0] == 200
+
+
+def test_a_headless_server_that_is_told_to_end_while_it_loads_ends(lab, tools):
+    flags = ["--data-parallel-size", 2, "--data-parallel-size-local", 1, "--data-parallel-address", "127.0.0.1"]
+    flags += ["--data-parallel-rpc-port", tools.free_port(), "--headless", "--data-parallel-start-rank", 1]
+    server = lab.start(*flags, model="moe")
+    tools.wait_for(lambda: "VLLM::EngineCor" in server.members().values(), lab.patience)
+    server.proc.terminate()
+    assert server.gone(lab.grace) == 0

@@ -97,7 +97,12 @@ class Completions:
         stuck = STUCK in json.dumps(body.get("messages") if chat else body.get("prompt"))
         request_id = ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex
         reply = _Reply(request_id, body.get("model") or self.options.served[0], len(tokens), chat)
-        flight = self.frontend.add(request_id, tokens, max_tokens, bool(body.get("ignore_eos")), stuck)
+        word = http.headers.get("X-data-parallel-rank", "")
+        rank = int(word) if word.isdecimal() else None
+        try:
+            flight = self.frontend.add(request_id, tokens, max_tokens, bool(body.get("ignore_eos")), stuck, rank)
+        except LookupError as error:
+            raise BadRequest(str(error)) from None
         try:
             if body.get("stream"):
                 usage = bool((body.get("stream_options") or {}).get("include_usage"))

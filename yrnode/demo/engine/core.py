@@ -68,6 +68,8 @@ class Core:
                 )
         if self.group:
             self.group.start()
+            if options.dense:
+                self.group = None
         external = wanted(options.kv_transfer) is not None
         self.scheduler = Scheduler(
             options,
@@ -136,6 +138,8 @@ class Core:
             return
         if message["op"] == "add":
             self.scheduler.add(message)
+        elif message["op"] == "wake" and self.group:
+            self.group.wake()
         elif message["op"] == "abort":
             self.scheduler.abort(message["id"])
             self._publish([])

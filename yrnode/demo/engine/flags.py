@@ -75,6 +75,7 @@ class Options:
     block_bytes: int
     keep_read: bool
     hang_on_term: bool
+    dense: bool
 
     @property
     def local_ranks(self) -> list[int]:
@@ -185,6 +186,7 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     knob("--standin-prefill-rate", type=float, default=50000.0, help="prompt tokens a second")
     knob("--standin-handshake-timeout", type=float, default=300.0, help="a rank's wait for rank 0")
     knob("--standin-death-linger", type=float, default=0.5, help="503 before the exit after the engine died")
+    knob("--standin-dense", action="store_true", help="a model without experts: its engines need not step together")
     knob("--standin-hang-on-term", action="store_true", help="after TERM wait for clients that get no answer")
     knob("--standin-block-bytes", type=int, default=1024, help="size of a block in the external cache")
     knob("--standin-keep-read", action="store_true", help="blocks read from the external cache are used in place")
@@ -246,4 +248,5 @@ def parse(argv: list[str]) -> Options:
         block_bytes=a.standin_block_bytes,
         keep_read=a.standin_keep_read,
         hang_on_term=a.standin_hang_on_term,
+        dense=a.standin_dense,
     )

@@ -97,13 +97,21 @@ class Frontend:
         if generated:
             engine.metrics.iteration(prompt, generated)
 
-    def add(self, request_id: str, tokens: list[int], max_tokens: int, ignore_eos: bool, stuck: bool) -> Flight:
-        """Send a request to the least loaded engine. EngineDeadError, or RuntimeError during the drain."""
+    def add(
+        self, request_id: str, tokens: list[int], max_tokens: int, ignore_eos: bool, stuck: bool, rank: int | None
+    ) -> Flight:
+        """Send a request to the engine that it asks for by `rank`, or to the least loaded one.
+
+        EngineDeadError, RuntimeError during the drain, or LookupError where there is no such rank.
+        """
         if self.dead:
             raise EngineDeadError(DEAD)
         if self.stopping:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        engine = min(self.engines, key=lambda e: (len(e.flights), e.sent))
+        able = [e for e in self.engines if rank in (None, e.metrics.rank)] if len(self.engines) > 1 else self.engines
+        if not able:
+            raise LookupError(f"data_parallel_rank {rank} is out of range [0, {len(self.engines)}).")
+        engine = min(able, key=lambda e: (len(e.flights), e.sent))
         engine.sent += 1
         flight = engine.flights[request_id] = Flight(engine, len(tokens))
         engine.send(
@@ -116,6 +124,10 @@ class Frontend:
                 "stuck": stuck,
             }
         )
+        # all of them step when one has work: that the one has died does not keep the others from it
+        for other in self.engines:
+            if other.local and other is not engine:
+                other.send({"op": "wake"})
         return flight
 
     def abort(self, request_id: str, flight: Flight) -> None:

@@ -149,7 +149,10 @@ def main(argv: list[str]) -> int:
 
 
 def serve_headless(leader: Leader) -> int:
-    """No HTTP: end with the first engine that ends, or on TERM. The death of the head goes unnoticed."""
+    """No HTTP: end with the first engine that ends, or on TERM, always with code 0.
+
+    The death of the head goes unnoticed.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     log("INFO", f"Launching {len(leader.engines)} data parallel engine(s) in headless mode")
@@ -157,8 +160,8 @@ def serve_headless(leader: Leader) -> int:
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid in leader.engines.values():
-                if os.waitstatus_to_exitcode(status) == core.START_FAILED:
-                    raise StartError(START_FAILED)
+                if os.waitstatus_to_exitcode(status) != core.START_FAILED:
+                    time.sleep(leader.options.death_linger)
                 break
     except KeyboardInterrupt:
         pass
