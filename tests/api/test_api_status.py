@@ -7,7 +7,8 @@ import pytest
 
 from tests.api.fake import BAD, START, snapshot, view
 from yrnode.api.status import status
-from yrnode.model.board import Board, Peer
+from yrnode.cli.status import text
+from yrnode.model.board import Board, Intent, Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupRecord, Member, Phase, Stage
 from yrnode.model.identity import Identity
@@ -197,3 +198,17 @@ def test_a_failed_group_waits_for_an_operator():
     record = GroupRecord(3, Stage.FAILED, Cause(Reason.CONFIGURATION, "bad flag", "rc 2", "rank/serve/0"))
     group = told(snapshot(record=record))["groups"]["serve"]
     assert group["waiting_for"] == ["an operator: yrnode restart serve"]
+
+
+def test_what_operators_keep_from_running_is_said():
+    said = {
+        "all": Intent(3, paused=True, by="n1", why="pause all by root: new switch", at=1_000_003_000.0),
+        "n2": Intent(5, run=False, by="n2", why="stop n2 by root", at=1_000_000_000.0),
+        "serve": Intent(9, by="n0", why="start serve by root"),
+    }
+    found = told(replace(snapshot(), intents=said))
+    assert list(found["intents"]) == ["all", "n2"]
+    assert found["intents"]["all"]["paused"]
+    lines = text(found)
+    assert "  all PAUSED (nothing heals by itself) for 10m0s, from n1: pause all by root: new switch" in lines
+    assert [x for x in lines if x.startswith("  n2 kept stopped for 1h0m, from n2")]

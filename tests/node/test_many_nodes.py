@@ -11,12 +11,16 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import yrnode
 from tests.support.cluster import YrCluster, cluster, cluster_of
+from tests.support.keys import stored
 from tests.support.node import YrNode
+from tests.support.restore import copy_store, put_back
 
 NODES = int(os.environ.get("YRNODE_TEST_NODES", "3"))
 LEASE_S = 5.0
@@ -209,6 +213,62 @@ def test_etcd_that_comes_back_empty_restarts_the_workers_and_no_rank(serving: Yr
     # numbers go on above the highest that anybody knew
     assert life(serving) == n
     assert master.cli("verify", timeout=60).returncode == 0
+
+
+def test_a_frozen_etcd_is_restarted_on_its_data_and_nothing_else(serving: YrCluster) -> None:
+    before, n = serving.pids(), life(serving)
+    os.kill(before["n0 etcd"], signal.SIGSTOP)
+    serving.wait("etcd's next instance", lambda: serving.pids().get("n0 etcd") not in (None, before["n0 etcd"]), 60)
+    serving.wait("all in order", lambda: in_order(serving), 60)
+    after = serving.pids()
+    assert {k: v for k, v in after.items() if k != "n0 etcd"} == {k: v for k, v in before.items() if k != "n0 etcd"}
+    assert life(serving) == n
+
+
+def test_a_store_that_is_put_back_from_an_older_copy(serving: YrCluster, tmp_path: Path) -> None:
+    """Engines keep their pids, numbers go on above the highest, and an operator's word survives."""
+    copy, n = tmp_path / "copy.db", life(serving)
+    copy_store(serving["n0"], copy)
+    assert serving["n1"].cli("restart", "serve", "--yes").returncode == 0
+    serves_again(serving, n + 1)
+    assert serving["n1"].cli("pause", "serve").returncode == 0
+    before = serving.pids("rank")
+    put_back(serving["n0"], copy)
+    serving.wait("the store back", lambda: all(x.status()["store"]["available"] for x in serving.nodes.values()), 60)
+    serving.wait("the record put back", lambda: stored(serving["n0"], "serve").get("n") == n + 1, 60)
+    assert paused(serving["n2"])
+    assert serving["n2"].cli("resume", "serve").returncode == 0
+    serving.wait("all in order", lambda: in_order(serving), 120)
+    assert serving.pids("rank") == before
+    assert life(serving) == n + 1
+
+
+def paused(node: YrNode) -> bool:
+    return node.status()["intents"].get("serve", {}).get("paused") is True
+
+
+def test_two_versions_that_speak_the_same_protocol_work_together(serving: YrCluster, tmp_path: Path) -> None:
+    """An upgrade goes node by node, and costs no restart."""
+    before, n = serving.pids(), life(serving)
+    shutil.copytree(Path(yrnode.__file__).parent, tmp_path / "yrnode", ignore=shutil.ignore_patterns("__pycache__"))
+    first = tmp_path / "yrnode/__init__.py"
+    first.write_text(first.read_text().replace(yrnode.__version__, "9.9.9"))
+    node = serving["n1"]
+    node.kill()
+    node.start(env={"PYTHONPATH": str(tmp_path)})
+    try:
+        serving.wait("all in order", lambda: in_order(serving), 60)
+        assert node.status()["version"] == "9.9.9"
+        serving.wait("the version told", lambda: "version 9.9.9" in str(differs(serving["n0"], "n1")), 20)
+        assert serving.pids() == before
+        os.kill(before[rank(1)], signal.SIGKILL)
+        serves_again(serving, n + 1)
+        assert bumps(serving).count(n + 1) == 1
+        others_untouched(before, serving.pids())
+    finally:
+        node.kill()
+        node.start()
+    serving.wait("all in order", lambda: in_order(serving) and not differs(serving["n0"], "n1"), 60)
 
 
 def test_a_node_that_is_stopped_is_waited_for_and_named(serving: YrCluster) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,35 +9,15 @@ import pytest
 
 from tests.support.etcd import encoded, post
 from tests.support.keys import etcd_url, record_key, stored
-from tests.support.node import BIN, YrNode, cluster_text, yrnode
-
-
-def etcdctl(*words: str) -> None:
-    subprocess.run([str(BIN / "etcdctl"), *words], check=True, capture_output=True, timeout=30)
-
-
-def put_back(node: YrNode, copy: Path) -> None:
-    """What an operator does: etcd is down, its directory is made from the copy, and it starts on that."""
-    data = node.dir / "state/etcd"
-    mark = (data / "yrnode.json").read_bytes()
-    assert node.cli("stop", "etcd", "--yes").returncode == 0
-    node.wait("etcd stopped", lambda: node.component("etcd")["state"] == "stopped")
-    shutil.rmtree(data)
-    peer = node.config.read_text().partition("peer_port: ")[2].split("}")[0]
-    first = f"http://127.0.0.1:{peer}"
-    etcdctl(
-        *("snapshot", "restore", str(copy), "--data-dir", str(data), "--name", "n0"),
-        *("--initial-cluster", f"n0={first}", "--initial-advertise-peer-urls", first),
-    )
-    (data / "yrnode.json").write_bytes(mark)
-    assert node.cli("start", "etcd", "--yes").returncode == 0
+from tests.support.node import cluster_text, yrnode
+from tests.support.restore import copy_store, put_back
 
 
 def test_an_older_copy_stops_no_rank_and_the_record_is_put_back(tmp_path: Path) -> None:
     with yrnode(cluster_text()) as node:
         node.wait_ready()
         copy = tmp_path / "copy.db"
-        etcdctl("--endpoints", etcd_url(node), "snapshot", "save", str(copy))
+        copy_store(node, copy)
         for n in (2, 3):
             assert node.cli("restart", "serve", "--yes").returncode == 0
             node.wait(

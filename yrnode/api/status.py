@@ -40,6 +40,7 @@ def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> d
         "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
         "node_checks": {name: _check(tally, clock) for name, tally in snapshot.node.items()},
         "peers": _peers(snapshot, clock),
+        "intents": _intents(snapshot),
         "router": _router(snapshot.router),
         "drain": _drain(snapshot.drain, clock),
     }
@@ -205,6 +206,15 @@ def _peers(s: Snapshot, clock: _Clock) -> dict[str, Any]:
             "differs": _differences(own, peer) if own and peer else [],
         }
     return found
+
+
+def _intents(s: Snapshot) -> dict[str, Any]:
+    """What operators have said that still keeps something from running or healing, by target."""
+    return {
+        target: {"run": i.run, "paused": i.paused, "by": i.by, "why": i.why, "at": iso(i.at)}
+        for target, i in s.intents.items()
+        if i.paused or not i.run
+    }
 
 
 def _router(router: RouterView | None) -> dict[str, Any] | None:

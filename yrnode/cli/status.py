@@ -60,6 +60,7 @@ def text(status: dict[str, Any]) -> list[str]:
     lines += [cut("  " + plain(reason)) for reason in status["reasons"]]
     lines += _drain(status.get("drain"))
     lines += _refusal(store.get("refuses_writes"), now)
+    lines += [cut(f"  {plain(line)}") for line in _intents(status.get("intents", {}), now)]
     lines += ["", *_components(status["components"], now)]
     if status["groups"]:
         lines += ["", *_groups(status["groups"])]
@@ -78,6 +79,12 @@ def _refusal(refusal: dict[str, Any] | None, now: str) -> list[str]:
     words = f"  store REFUSES WRITES for {ago(refusal['since'], now)}: {plain(refusal['evidence'])}"
     frozen = "until it takes them no worker is started or restarted"
     return [f"{words}; {frozen}", *(f"    {plain(line)}" for line in refusal["cure"])]
+
+
+def _intents(intents: dict[str, Any], now: str) -> list[str]:
+    """What people have asked for and may have forgotten."""
+    words = {t: "PAUSED (nothing heals by itself)" if i["paused"] else "kept stopped" for t, i in intents.items()}
+    return [f"{t} {words[t]} for {ago(i['at'], now)}, from {i['by']}: {i['why']}" for t, i in intents.items()]
 
 
 def _components(components: dict[str, Any], now: str) -> list[str]:
