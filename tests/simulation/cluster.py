@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tests.simulation.node import CACHE, GROUP, Node, Process
+from tests.simulation.node import CACHE, GROUP, PAIR, Node, Process, group_of
 from tests.simulation.store import ModelStore
 from yrnode.model.action import Action
 from yrnode.model.board import Board, BoardMove
@@ -39,10 +39,11 @@ class Rules:
 
 
 class Cluster:
-    """`names` in rank order. Everything random comes from `seed`."""
+    """`names` in rank order. Everything random comes from `seed`. `pair`: with two groups that restart together."""
 
-    def __init__(self, size: int, seed: int, rules: Rules | None = None) -> None:
+    def __init__(self, size: int, seed: int, rules: Rules | None = None, *, pair: bool = False) -> None:
         self.names = tuple(f"n{i}" for i in range(size))
+        self.groups = (GROUP, PAIR) if pair else (GROUP,)
         self.random = random.Random(seed)
         self.seed, self.rules = seed, rules or Rules()
         self.now = 0.0
@@ -64,15 +65,19 @@ class Cluster:
         self._publishing = False
         self.at(0.0, self.sweep)
 
-    def file(self, node: str) -> tuple[tuple[str, ...], str]:
-        """The serving group's nodes and digest, as the cluster file on a node has them."""
-        if not self.left or node == self.left:
+    def file(self, node: str, group: str) -> tuple[tuple[str, ...], str]:
+        """A serving group's nodes and digest, as the cluster file on a node has them."""
+        if not self.left or node == self.left or group != GROUP:
             return self.names, ""
         return tuple(n for n in self.names if n != self.left), "without"
 
-    def serving(self) -> list[Node]:
-        """The nodes of the serving group."""
-        return [n for n in self.nodes.values() if n.name != self.left]
+    def serving(self, group: str) -> list[Node]:
+        """The nodes of a serving group."""
+        return [n for n in self.nodes.values() if n.name != self.left or group != GROUP]
+
+    def group(self) -> str:
+        """One of the serving groups."""
+        return self.random.choice(self.groups) if len(self.groups) > 1 else GROUP
 
     # time
 
@@ -158,15 +163,17 @@ class Cluster:
         return self._swap(node, action, action.move, seen, fences)
 
     def _swap(self, node: Node, action: Action, move: GroupMove, seen: Board, fences: dict[str, int]) -> bool:
-        record, there = action.record, seen.records.get(action.target)
+        record = action.record
         assert record is not None
         if move is GroupMove.GO and action.target == CACHE and not self._may_clear(record.store, seen, record.n):
             return False
         intents = None if move is GroupMove.PUT_BACK else seen.revision
-        revision = there.revision if there else 0
-        if not self.store.swap(action.target, record, revision, intents=intents, fences=fences):
+        records = {action.target: record, **action.also}
+        revisions = {g: seen.records[g].revision if g in seen.records else 0 for g in records}
+        before = self.store.board
+        if not self.store.swap(records, revisions, intents=intents, fences=fences):
             return False
-        self.judge_swap(action, move)
+        self.judge_swap(action, move, before)
         if move is GroupMove.GO and action.target == CACHE:
             self.store.ring.clear()
         return True
@@ -189,7 +196,7 @@ class Cluster:
         if worker:
             self.at(self.now + self.draw(2.0, 7.0), lambda: self._worker_up(node, process))
         else:
-            self.at(self.now + self.draw(1.0, 3.0), lambda: self._meet(process.life))
+            self.at(self.now + self.draw(1.0, 3.0), lambda: self._meet(group_of(name), process.life))
 
     def _worker_up(self, node: Node, process: Process) -> None:
         if node.processes.get("worker") is not process or process.state != "starting":
@@ -201,14 +208,15 @@ class Cluster:
         self.store.ring[node.name] = process.ring
         node.result("worker", process, "gate", good=True)
 
-    def _meet(self, n: int) -> None:
+    def _meet(self, group: str, n: int) -> None:
         """The ranks of one life serve when all of them have come."""
-        ranks = [node.processes.get(node.rank) for node in self.serving()]
+        nodes = self.serving(group)
+        ranks = [node.processes.get(node.rank(group)) for node in nodes]
         if all(r is not None and r.life == n and r.state == "starting" for r in ranks):
-            for node in self.serving():
-                process = node.processes[node.rank]
+            for node in nodes:
+                process = node.processes[node.rank(group)]
                 process.state = "serving"
-                node.result(node.rank, process, "gate", good=True)
+                node.result(node.rank(group), process, "gate", good=True)
 
     def prove(self, node: Node) -> None:
         """A new daemon's checks find out what its processes are worth."""
@@ -226,41 +234,45 @@ class Cluster:
         if name == "worker":
             self.store.ring.pop(node.name, None)
         else:
-            self._survivors(node, process.life)
+            self._survivors(node, group_of(name), process.life)
 
-    def _survivors(self, node: Node, n: int) -> None:
-        """The others of its life fall over at their next request, or hang."""
+    def _survivors(self, node: Node, group: str, n: int) -> None:
+        """The others of its life fall over at their next request, or hang; one of its pair may too."""
         for other in self.nodes.values():
-            process = other.processes.get(other.rank)
+            process = other.processes.get(other.rank(group))
             if other is not node and process is not None and process.life == n and process.state == "serving":
-                self.at(self.now + self.draw(0.5, 20.0), lambda o=other, p=process: self._fall(o, p))
+                self.at(self.now + self.draw(0.5, 20.0), lambda o=other, p=process: self._fall(o, group, p))
+        for pair in self.groups:
+            process = node.processes.get(node.rank(pair))
+            if pair != group and process is not None and self.draw(0.0, 1.0) < 0.3:
+                self.at(self.now + self.draw(0.0, 2.0), lambda g=pair, p=process: self._fall(node, g, p))
 
-    def _fall(self, node: Node, process: Process) -> None:
-        if node.processes.get(node.rank) is not process or process.state != "serving":
+    def _fall(self, node: Node, group: str, process: Process) -> None:
+        if node.processes.get(node.rank(group)) is not process or process.state != "serving":
             return
         if self.draw(0.0, 1.0) < 0.5:
-            self.die(node, node.rank, "at its first request")
+            self.die(node, node.rank(group), "at its first request")
         else:
-            self.hang(node)
+            self.hang(node, group)
 
     def die(self, node: Node, name: str, why: str) -> None:
         process = node.processes.get(name)
         if process is None or process.state == "dead":
             return
         self.tell(f"FAULT {node.name} {name} of life {process.life} dies {why}")
-        self.trouble.setdefault((CACHE if name == "worker" else GROUP, process.life), f"{node.name} {name} died")
+        self.trouble.setdefault((group_of(name), process.life), f"{node.name} {name} died")
         self.kill(node, name)
         node.fact(node.life, name, death=Cause(Reason.EXITED, f"died {why}", "", name))
 
-    def hang(self, node: Node) -> None:
-        process = node.processes.get(node.rank)
+    def hang(self, node: Node, group: str) -> None:
+        process = node.processes.get(node.rank(group))
         if process is None or process.state != "serving":
             return
-        self.tell(f"FAULT {node.name} rank of life {process.life} hangs")
-        self.trouble.setdefault((GROUP, process.life), f"{node.name} hung")
+        self.tell(f"FAULT {node.name} {node.rank(group)} of life {process.life} hangs")
+        self.trouble.setdefault((group, process.life), f"{node.name} hung")
         process.state = "hung"
-        self._survivors(node, process.life)
-        self.at(self.now + self.draw(1.0, 20.0), lambda: node.result(node.rank, process, "acts", good=False))
+        self._survivors(node, group, process.life)
+        self.at(self.now + self.draw(1.0, 20.0), lambda: node.result(node.rank(group), process, "acts", good=False))
 
     # what must hold
 
@@ -278,9 +290,10 @@ class Cluster:
             if old and not others and record.store != self.store.board.store_id and self.store.up:
                 self.broken(f"D: the worker of {node.name} starts a second ring beside {', '.join(old)}")
             return
-        n = node.world.groups[GROUP].record.n
+        group = group_of(view.name)
+        n = node.world.groups[group].record.n
         for other in self.nodes.values():
-            process = other.processes.get(other.rank)
+            process = other.processes.get(other.rank(group))
             fenced = other.name in self.store.board.fences
             if process is not None and process.state != "dead" and process.life < n and not fenced:
                 self.broken(f"A: {node.name} starts life {n} while {other.name} runs life {process.life}")
@@ -288,11 +301,11 @@ class Cluster:
     def judge_stop(self, node: Node, view: ComponentView, cause: Cause) -> None:
         if view.name == "worker":
             return
-        process = node.processes.get(view.name)
-        whole = all(o.serves() for o in self.serving())
+        process, group = node.processes.get(view.name), group_of(view.name)
+        whole = all(o.serves(group) for o in self.serving(group))
         if process is None or process.state != "serving" or not whole or self.meddled:
             return
-        if (GROUP, process.life) not in self.trouble:
+        if (group, process.life) not in self.trouble:
             self.broken(f"E: {node.name} stops a rank of a serving group: {cause}")
 
     def judge_learning(self, node: Node, action: Action) -> None:
@@ -303,13 +316,19 @@ class Cluster:
         if action.intent is not None and before is not None and action.intent.seq < before.seq:
             self.broken(f"F: {node.name} forgets an operator's later word about {action.target}")
 
-    def judge_swap(self, action: Action, move: GroupMove) -> None:
+    def judge_swap(self, action: Action, move: GroupMove, before: Board) -> None:
         record = action.record
         assert record is not None
         if move in (GroupMove.PUT_BACK, GroupMove.FORGIVE):
             return
-        if any(i.paused for t, i in self.store.board.intents.items() if t in ("all", action.target)):
-            self.broken(f"F: {move.value} of {action.target} while paused")
+        for group in (action.target, *action.also):
+            if any(i.paused for t, i in self.store.board.intents.items() if t in ("all", group)):
+                self.broken(f"F: {move.value} of {group} while paused")
+        for group, taken in action.also.items():
+            there = before.records[group].record
+            if there.stage is not Stage.GO or taken.n != there.n + 1 or taken.fails != there.fails:
+                self.broken(f"B: {action.target} takes {group} along to {taken.n} from {there.n}/{there.stage.value}")
+            self.trouble.setdefault((group, there.n), f"restarts with {action.target}")
         if move is GroupMove.GO:
             if action.target == CACHE:
                 alive = [
@@ -341,12 +360,12 @@ class Cluster:
         up = [n for n in self.nodes.values() if n.daemon_up]
         if record.stage is Stage.GO:
             name = "worker" if group == CACHE else None
-            of = self.nodes.values() if group == CACHE else self.serving()
-            kept = [n.processes.get(name or n.rank) for n in of]
+            of = self.nodes.values() if group == CACHE else self.serving(group)
+            kept = [n.processes.get(name or n.rank(group)) for n in of]
             return "serving" if all(p is not None and p.state == "serving" for p in kept) else ""
         if len(up) < len(self.names):
             return "waiting for an absent node"
-        if group == GROUP and self.ends(CACHE) == "failed":
+        if group != CACHE and self.ends(CACHE) == "failed":
             return "waiting for the cache, which was given up"
         held = [m for m in self.store.board.phases(group).values() if m.phase is Phase.HELD]
         return "held" if held else ""

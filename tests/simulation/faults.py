@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.simulation.cluster import Cluster
-from tests.simulation.node import CACHE, GROUP, Node
+from tests.simulation.node import CACHE, GROUP, Node, group_of
 from tests.simulation.store import Backup
 from yrnode.policy import trust
 
@@ -45,10 +45,10 @@ class Fates:
     # ranks and workers
 
     def rank_dies(self, node: Node) -> None:
-        self.c.die(node, node.rank, "by itself")
+        self.c.die(node, node.rank(self.c.group()), "by itself")
 
     def rank_hangs(self, node: Node) -> None:
-        self.c.hang(node)
+        self.c.hang(node, self.c.group())
 
     def worker_dies(self, node: Node) -> None:
         self.c.die(node, "worker", "by itself")
@@ -112,15 +112,16 @@ class Fates:
     def operator_restarts(self, node: Node) -> None:
         if node.daemon_up:
             self.c.meddled = True
-            node.restart()
+            node.restart(self.c.group())
 
     def operator_stops_node(self, node: Node) -> None:
         self._says(node, node.name, run=False)
         self._later(self.c.draw(5.0, 60.0), lambda: self._says(node, node.name, run=True))
 
     def operator_stops_group(self, node: Node) -> None:
-        self._says(node, GROUP, run=False)
-        self._later(self.c.draw(5.0, 60.0), lambda: self._says(node, GROUP, run=True))
+        group = self.c.group()
+        self._says(node, group, run=False)
+        self._later(self.c.draw(5.0, 60.0), lambda: self._says(node, group, run=True))
 
     def operator_pauses(self, node: Node) -> None:
         self._says(node, "all", paused=True)
@@ -162,10 +163,10 @@ class Fates:
     def _hurt(self, node: Node) -> None:
         for name, process in node.processes.items():
             if process.state in ("starting", "serving"):
-                group = CACHE if name == "worker" else GROUP
-                self.c.trouble.setdefault((group, process.life), f"{node.name} went down")
-        started = node.world.groups[GROUP].started
-        self.c.trouble.setdefault((GROUP, started), f"{node.name} went down")
+                self.c.trouble.setdefault((group_of(name), process.life), f"{node.name} went down")
+        for group in self.c.groups:
+            started = node.world.groups[group].started
+            self.c.trouble.setdefault((group, started), f"{node.name} went down")
 
     def daemon(self, node: Node) -> None:
         """It starts, where there is a host for it."""
@@ -226,9 +227,18 @@ ALL = (
 NO_OPERATOR = [k for k in ALL if not k.startswith("operator")]
 
 
-def live(seed: int, size: int, mix: Sequence[str], count: int, *, blind: bool = False, early: bool = False) -> Story:
+def live(
+    seed: int,
+    size: int,
+    mix: Sequence[str],
+    count: int,
+    *,
+    blind: bool = False,
+    early: bool = False,
+    pair: bool = False,
+) -> Story:
     """One seed from the first start to rest. Raises Broken. `early`: the faults begin with the first start."""
-    cluster = Cluster(size, seed)
+    cluster = Cluster(size, seed, pair=pair)
     cluster.store.blind = blind
     fates = Fates(cluster, 20.0 if early else SPAN_S, mix)
     for node in cluster.nodes.values():
@@ -239,7 +249,7 @@ def live(seed: int, size: int, mix: Sequence[str], count: int, *, blind: bool = 
     # what a fault brings with it, such as the return of a host, comes within the second half
     cluster.run(cluster.now + 2 * SPAN_S)
     fates.stop()
-    ends = {GROUP: "", CACHE: ""}
+    ends = dict.fromkeys((*cluster.groups, CACHE), "")
     deadline = cluster.now + SETTLED_S
     while cluster.now < deadline and not all(ends.values()):
         cluster.run(cluster.now + CHECK_S)

@@ -14,9 +14,9 @@ from tests.simulation.scenarios import second_ring, stale_fence
 from yrnode.model.action import Action
 from yrnode.model.board import BoardMove
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupMove
+from yrnode.model.group import GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
-from yrnode.policy import component, evidence, gather, group, intents
+from yrnode.policy import component, coupling, evidence, gather, group, intents
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Mutant:
     change: Callable[[pytest.MonkeyPatch], None]
 
 
-def _story(*mix: str, blind: bool = False) -> Callable[[int], object]:
-    return lambda seed: live(seed, 4, mix, 6, blind=blind)
+def _story(*mix: str, blind: bool = False, pair: bool = False) -> Callable[[int], object]:
+    return lambda seed: live(seed, 4, mix, 6, blind=blind, pair=pair)
 
 
 def _nothing(_: pytest.MonkeyPatch) -> None:
@@ -63,6 +63,23 @@ def _old_members_forgotten(m: pytest.MonkeyPatch) -> None:
         return whole(replace(g, record=replace(g.record, members=())), s, but=but)
 
     m.setattr(gather, "nodes", nodes)
+
+
+def _taken_along_again(m: pytest.MonkeyPatch) -> None:
+    def others(g: GroupView, s: Snapshot) -> dict[str, GroupRecord]:
+        return {name: s.board.records[name].record for name in g.coupled if name in s.board.records}
+
+    m.setattr(coupling, "others", others)
+
+
+def _a_coupled_restart_is_evidence(m: pytest.MonkeyPatch) -> None:
+    whole = evidence.of
+
+    def of(g: GroupView, s: Snapshot) -> Cause | None:
+        gone = [o for o in g.coupled if s.board.records[o].record.stage is Stage.STOP]
+        return whole(g, s) or (Cause(Reason.EXITED, f"{gone[0]} restarts", "", g.members[0]) if gone else None)
+
+    m.setattr(evidence, "of", of)
 
 
 def _no_deadline(m: pytest.MonkeyPatch) -> None:
@@ -122,6 +139,8 @@ MUTANTS = [
     Mutant("a watch without a lease", "D", lambda seed: second_ring(seed, SILENT), _nothing),
     Mutant("fences not compared at go", "A", stale_fence, _fences_not_compared),
     Mutant("members of the old record forgotten", "A", _story("node_leaves_the_file"), _old_members_forgotten),
+    Mutant("one that stops is taken along again", "B", _story(*RANKS, pair=True), _taken_along_again),
+    Mutant("a coupled restart is evidence", "B", _story(*RANKS, pair=True), _a_coupled_restart_is_evidence),
     Mutant("a deadline is no evidence", "G", _story(*STARTS), _no_deadline),
     Mutant("an older record is believed", "E", _story(*STORES, *RANKS), _believes_an_older_record),
     Mutant(

@@ -21,12 +21,18 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 GROUP, CACHE = "serve", "cache"
+PAIR = "decode"
+"""A second group, which restarts with the first one, where a cluster has it."""
 GATE = CheckSpec("gate", "x", 1.0, 1.0, gate=True, watch=False)
 ACTS = CheckSpec("acts", "x", 1.0, 1.0, failures=1)
 START_S = {"worker": 60.0, "rank": 120.0}
 PROBE_S = 2.0
 LOOK_S = 15.0
 """How long a node sleeps when nothing happens: longer than the real one, which only makes it later."""
+
+
+def group_of(component: str) -> str:
+    return CACHE if component == "worker" else component.split("/")[1]
 
 
 def spec(name: str, kind: str, plane: Plane, **group: str) -> ComponentSpec:
@@ -81,16 +87,19 @@ class Node:
         self.round_due: float | None = None
         self.world = self.make()
 
-    @property
-    def rank(self) -> str:
-        return f"rank/{GROUP}/{self.name}"
+    def rank(self, group: str) -> str:
+        return f"rank/{group}/{self.name}"
 
     def make(self) -> world.World:
         worker = spec("worker", "worker", Plane.CACHE, lives_with=CACHE)
-        rank = spec(self.rank, "rank", Plane.ENGINE, group=GROUP)
-        serving = world.GroupPlace(*self.cluster.file(self.name))
-        every = world.GroupPlace(self.cluster.names)
-        return world.make([worker, rank], self.cluster.now, self.name, {GROUP: serving, CACHE: every})
+        groups = self.cluster.groups
+        ranks = [spec(self.rank(g), "rank", Plane.ENGINE, group=g) for g in groups]
+        places = {
+            g: world.GroupPlace(*self.cluster.file(self.name, g), coupled=tuple(o for o in groups if o != g))
+            for g in groups
+        }
+        places[CACHE] = world.GroupPlace(self.cluster.names)
+        return world.make([worker, *ranks], self.cluster.now, self.name, places)
 
     # its life
 
@@ -189,13 +198,11 @@ class Node:
         self.known_store = board.store_id
 
     def absences(self) -> None:
-        since = None if self.broken or not self.world.fresh else self.unbroken_since
-        self.world.note_absent(self.cluster.now, since)
+        c, since = self.cluster, None if self.broken or not self.world.fresh else self.unbroken_since
+        self.world.note_absent(c.now, since)
         for node, away in self.world.absent.items():
             other = self.cluster.nodes[node]
-            process = other.processes.get(other.rank)
-            listens = other.host_up and process is not None and process.state in ("serving", "hung")
-            self.world.absent[node] = Absence(away.since, frozenset() if listens else frozenset({GROUP}))
+            self.world.absent[node] = Absence(away.since, frozenset(g for g in c.groups if not other.listens(g)))
 
     # rounds
 
@@ -322,11 +329,12 @@ class Node:
         board, target = self.world.board, action.target
         if action.member is not None:
             self.world.board = board.with_member(target, self.name, action.member)
-        elif action.record is not None and target in written.records:
-            there = board.records.get(target)
-            if there is None or there.revision < written.records[target].revision:
-                now = written.records[target]
-                self.world.board = board.with_record(target, now.record, now.revision)
+        elif action.record is not None:
+            for group in (target, *action.also):
+                now, there = written.records.get(group), board.records.get(group)
+                if now is not None and (there is None or there.revision < now.revision):
+                    board = board.with_record(group, now.record, now.revision)
+            self.world.board = board
 
     # people
 
@@ -335,10 +343,14 @@ class Node:
         self.keep()
         self.wake()
 
-    def restart(self) -> None:
-        self.world.update_group(GROUP, restart=Cause(Reason.OPERATOR, "restart serve"))
+    def restart(self, group: str = GROUP) -> None:
+        self.world.update_group(group, restart=Cause(Reason.OPERATOR, f"restart {group}"))
         self.wake()
 
-    def serves(self) -> bool:
-        process = self.processes.get(self.rank)
+    def serves(self, group: str) -> bool:
+        process = self.processes.get(self.rank(group))
         return process is not None and process.state == "serving"
+
+    def listens(self, group: str) -> bool:
+        process = self.processes.get(self.rank(group))
+        return self.host_up and process is not None and process.state in ("serving", "hung")

@@ -11,12 +11,13 @@ from tests.simulation.node import GROUP, Node
 
 @dataclass(frozen=True)
 class Scenario:
-    """`early`: the faults begin with the first start."""
+    """`early`: the faults begin with the first start. `pair`: two groups that restart together."""
 
     nodes: int
     mix: tuple[str, ...]
     count: int
     early: bool = False
+    pair: bool = False
 
 
 _STORE = ("store_down", "store_copied", "store_restored")
@@ -41,6 +42,13 @@ SCENARIOS = {
     "a node leaves the file and is fenced": Scenario(3, ("host_is_lost", "daemon_dies", "node_leaves_the_file"), 4),
     "gone during a start": Scenario(2, ("daemon_dies", "host_reboots"), 3, early=True),
     "given up, and the store is emptied": Scenario(2, ("rank_dies", "rank_dies", "rank_dies", "store_emptied"), 6),
+    "two groups that restart together": Scenario(2, ("rank_dies", "rank_hangs", "daemon_dies"), 6, pair=True),
+    "the two, and operators": Scenario(
+        2, ("rank_dies", "operator_restarts", "operator_stops_group", "operator_stops_node"), 5, pair=True
+    ),
+    "the two, and a store that is lost": Scenario(
+        2, ("rank_dies", "rank_dies", "host_reboots", "store_emptied", *_STORE), 6, pair=True
+    ),
     "three nodes": Scenario(3, ("rank_dies", "host_reboots", "daemon_dies", "store_emptied"), 4),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from yrnode.model.board import Board, Fence, Intent, Peer
+from yrnode.model.board import Board, Fence, Intent, Peer, Stored
 from yrnode.model.group import GroupRecord, Member
 
 
@@ -33,17 +33,23 @@ class ModelStore:
         return revision
 
     def swap(
-        self, group: str, record: GroupRecord, seen: int, *, intents: int | None = None, fences: Mapping[str, int]
+        self,
+        records: Mapping[str, GroupRecord],
+        seen: Mapping[str, int],
+        *,
+        intents: int | None = None,
+        fences: Mapping[str, int],
     ) -> bool:
-        """Put a record if the one of revision `seen` (0: none) is still there, no intent was put after `intents`, and
+        """Put records if those of revisions `seen` (0: none) are still there, no intent was put after `intents`, and
         the fences are as given."""
-        there = self.board.records.get(group)
-        same = (there.revision if there else 0) == seen
+        there = self.board.records
+        same = all((there[g].revision if g in there else 0) == seen[g] for g in records)
         newer = intents is not None and any(i.revision > intents for i in self.board.intents.values())
         moved = any(n not in self.board.fences or self.board.fences[n].revision != r for n, r in fences.items())
         if not self.blind and (not same or newer or moved):
             return False
-        self._set(records=self.board.with_record(group, record, self.board.revision + 1).records)
+        revision = self.board.revision + 1
+        self._set(records={**there, **{g: Stored(r, revision) for g, r in records.items()}})
         return True
 
     def tell(self, group: str, node: str, member: Member | None) -> None:
