@@ -168,6 +168,14 @@ CANNOT_WORK = {
     + "datasystem:\n  args: {etcd_address: x}\n": "5: datasystem.args.etcd_address: it follows from etcd; remove it",
     f"{HEAD}groups:\n  cache: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.cache: cache has a meaning of its own; "
     "give the group another name",
+    f"{HEAD}groups:\n  all: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.all: all has a meaning of its own; "
+    "give the group another name",
+    f"{HEAD}groups:\n  n1: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.n1: a node has the name n1 too; "
+    "give one of the two another name",
+    "cluster: a\nnodes: {all: {address: 10.0.0.1}}\n"
+    + GROUP.replace("n0", "all"): "2: nodes.all: all has a meaning of its own; give the node another name",
+    "cluster: a\nnodes: {cache: {address: 10.0.0.1}}\n"
+    + GROUP.replace("n0", "cache"): "2: nodes.cache: cache has a meaning of its own; give the node another name",
     group("ranks: {n9: 1}"): "6: groups.serve.ranks.n9: there is no node n9; known: n0, n1",
     group(
         "ranks: {n0: 0}"

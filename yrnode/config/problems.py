@@ -15,7 +15,13 @@ from yrnode.model.units import MB
 
 # Targets of the command line, the cache's own group, and kinds of components.
 _TAKEN = frozenset({"all", "cache", "etcd", "worker", "rank", "router", "node"})
+# What a word to a node would be taken for: the targets above that have an instance of this very name.
+_TARGETS = _TAKEN - {"rank", "node"}
 _SOCKET_LIMIT = 107
+_NOT_HEADLESS = (
+    *("data-parallel-external-lb", "data-parallel-hybrid-lb", "data-parallel-multi-port-external-lb"),
+    "enable-fault-tolerance",
+)
 # Flags that have a key of their own; a second place could only disagree.
 _WORKER_KEYS = {
     "worker_address": "port",
@@ -72,6 +78,11 @@ def problems(cluster: Cluster) -> list[Problem]:
 def _names(cluster: Cluster) -> Iterator[Problem]:
     for group in _TAKEN & cluster.groups.keys():
         yield Problem(("groups", group), f"{group} has a meaning of its own; give the group another name")
+    for node in _TARGETS & cluster.nodes.keys():
+        yield Problem(("nodes", node), f"{node} has a meaning of its own; give the node another name")
+    # `yrnode stop NAME` would mean either, and both would keep what an operator wants under one key
+    for name in cluster.groups.keys() & cluster.nodes.keys():
+        yield Problem(("groups", name), f"a node has the name {name} too; give one of the two another name")
     for key, check in cluster.checks.items():
         if check.stall_timeout is not None and not key.startswith("rank."):
             yield Problem(("checks", key, "stall_timeout"), "only a check of ranks has it; remove it")
