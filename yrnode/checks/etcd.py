@@ -40,9 +40,10 @@ class EtcdReadCheck(Stateless):
             # it answered: what it objects to is us, and a restart would not change its mind
             return unknown(f"linearizable read: {e}")
         except (StoreError, asyncio.TimeoutError) as e:
+            said = f"linearizable read: {e if str(e) else 'no answer in time'}"
             if url is not None and self.tools.members is not None and await self.tools.members.answers(url):
-                return unknown(f"no quorum or no leader; this member answers for itself; linearizable read: {e}")
-            return blamed(e, f"linearizable read: {e or 'no answer in time'}")
+                return unknown(f"no quorum or no leader; this member answers for itself; {said}")
+            return blamed(e, said)
         return ok("linearizable read answered")
 
 
@@ -55,7 +56,8 @@ class EtcdQuorumCheck(Stateless):
         if ask is None or own is None or not own.members:
             return unknown("its peer port does not answer")
         listed = {m.peer_urls[0]: m.name or f"{m.id:x}" for m in own.members if mine not in m.peer_urls}
-        names = {**listed, **{url: node for node, url in named.items()}}
+        names = {url: node for node, url in named.items()}
+        names |= {url: name for url, name in listed.items() if url not in names}
         found = dict(zip(names, await asyncio.gather(*map(ask.at_peer_port, names)), strict=True))
         strangers: dict[int, list[str]] = {}
         for url in named.values():
@@ -66,8 +68,8 @@ class EtcdQuorumCheck(Stateless):
             if len(who) >= majority(len(named) + 1):
                 text = f"of cluster {own.cluster:x}, while {', '.join(who)} are of cluster {cluster:x}"
                 return fail(text, strangers=float(len(who)))
-        there = [url for url in listed if (port := found[url]) is not None and port.cluster == own.cluster]
-        away = ", ".join(names[url] for url in listed if url not in there)
+        there = [url for url in names if url in listed and (port := found[url]) and port.cluster == own.cluster]
+        away = ", ".join(name for url, name in names.items() if url in listed and url not in there)
         here = f"{1 + len(there)} of {1 + len(listed)} members"
         if 1 + len(there) < majority(1 + len(listed)):
             return fail(f"waits for {away}: no quorum, {here} are there", **{WAITS: 1.0})

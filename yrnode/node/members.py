@@ -32,7 +32,7 @@ log = logging.getLogger("yrnode.node")
 
 RECORD = "etcd-member.json"
 AGAIN_S = 0.5
-LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 5.0
 MOST_STEPS = 20
 """Of one start that change something. A list that others keep changing is for people to look at."""
 OWN_TIMEOUT_S = 2.0
