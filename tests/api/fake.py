@@ -79,6 +79,14 @@ class FakeNode:
             raise UsageError(f'there is no component "{name}"; there are {", ".join(self.state.components)}')
         return self.logs[name]
 
+    async def drain(self, target: str, who: str, why: str, seconds: float, dry_run: bool) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        if target != "n0":
+            raise UsageError(f"drain {target}: this is n0")
+        if not dry_run:
+            self.asked.append(("drain", target, f"{seconds:g}", why))
+        return {"verb": "drain", "target": target, "components": ["rank/serve/0"], "done": not dry_run}
+
     async def control(self, verb: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
         await asyncio.sleep(0)
         if target not in ("worker", "idle"):

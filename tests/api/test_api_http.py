@@ -195,6 +195,17 @@ async def test_control_by_the_owner(node, unix):
     assert f"uid {os.geteuid()}, pid {os.getpid()}" in who
 
 
+async def test_a_drain_has_a_timeout_of_its_own(node, unix):
+    body = {"target": "n0", "why": "upgrade"}
+    async with unix.post("/control/drain", json={**body, "dry_run": True}) as r:
+        assert (r.status, (await r.json())["done"]) == (200, False)
+    async with unix.post("/control/drain", json=body) as r:
+        assert r.status == 200
+    async with unix.post("/control/drain", json={**body, "timeout_s": 2.5}) as r:
+        assert r.status == 200
+    assert node.asked == [("drain", "n0", "300", "upgrade"), ("drain", "n0", "2.5", "upgrade")]
+
+
 @pytest.mark.parametrize(
     ("verb", "body", "code", "says"),
     [
@@ -208,6 +219,11 @@ async def test_control_by_the_owner(node, unix):
         ("stop", b'{"target": "worker", "force": true}', 400, "an object with target"),
         ("stop", b'{"target": "nobody"}', 400, 'no component or group "nobody"'),
         ("stop", b" " * 70000, 413, ""),
+        ("stop", b'{"target": "worker", "timeout_s": 1}', 400, "an object with target"),
+        ("drain", b'{"target": "n0", "timeout_s": "5m"}', 400, "no number of seconds"),
+        ("drain", b'{"target": "n0", "timeout_s": true}', 400, "no number of seconds"),
+        ("drain", b"[]", 400, "an object"),
+        ("drain", b'{"target": "n1"}', 400, "this is n0"),
     ],
 )
 async def test_control_refuses_bad_requests(node, unix, verb, body, code, says):

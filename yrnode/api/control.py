@@ -17,6 +17,8 @@ from yrnode.api.app import NODE, read_app
 from yrnode.api.node import DRILLS, VERBS, Node
 
 _BODY_S = 5.0
+DRAIN_S = 300.0
+"""How long requests may take to finish where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Peer:
 
 
 def control_app(node: Node) -> web.Application:
-    """The read-only routes and `POST /control/{start,stop,restart}`."""
+    """The read-only routes and `POST /control/{start,stop,restart,drain,…}`."""
     app = read_app(node)
     app.middlewares.insert(0, _only_owner)
     app.router.add_post("/control/{verb}", _control)
@@ -69,6 +71,14 @@ async def _control(request: web.Request) -> web.Response:
         target, _, _ = _fields(await _body(request))
         drill = verb.removeprefix("drill-")
         return web.json_response(await request.app[NODE].drill(drill, target, str(peer(request))))
+    if verb == "drain":
+        body = await _body(request)
+        seconds = body.pop("timeout_s", DRAIN_S) if isinstance(body, dict) else DRAIN_S
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise web.HTTPBadRequest(text="timeout_s is no number of seconds")
+        target, why, dry_run = _fields(body)
+        who = str(peer(request))
+        return web.json_response(await request.app[NODE].drain(target, who, why, float(seconds), dry_run))
     if verb not in VERBS:
         raise web.HTTPNotFound(text=f'no such verb "{verb[:40]}"; there are {", ".join(VERBS)}')
     target, why, dry_run = _fields(await _body(request))

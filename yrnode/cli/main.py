@@ -29,6 +29,7 @@ VERBS = {
     "restart": ("control", "restart a component, a group, or all"),
     "pause": ("control", "hands off: nothing is started or stopped on its own"),
     "resume": ("control", "hands on again"),
+    "drain": ("drain", "take this node's groups out of the router, finish their requests, stop"),
     "fence": ("control", "your word that a node is off"),
     "drill": ("drill", "one fault on purpose: how fast is it seen, and what does it cost"),
     "clean": ("clean", "what is left over, whose it is, and whether it may go"),

@@ -25,6 +25,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.routing import Judged, Route, RouterView, RouteView, Standing
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import RUNNING
+from yrnode.node.draining import Draining
 from yrnode.node.unit import Unit
 from yrnode.node.world import World
 from yrnode.policy import routing
@@ -63,7 +64,9 @@ class Routing:
         http: aiohttp.ClientSession,
         events: EventLog,
         units: Mapping[str, Unit],
+        draining: Draining,
     ) -> None:
+        self.draining = draining
         self._world, self._events, self._routes = world, events, routes(cluster)
         self._client = client_of(cluster, http)
         self._judged: dict[str, Judged] = {}
@@ -268,3 +271,4 @@ class Routing:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.draining.close()

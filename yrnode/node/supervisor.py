@@ -28,6 +28,7 @@ from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, members, operator, world
 from yrnode.node.clocks import Clocks
+from yrnode.node.draining import Draining
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
@@ -130,6 +131,12 @@ class Supervisor:
             **more,
         }
 
+    async def drain(self, target: str, who: str, why: str, seconds: float, dry_run: bool) -> dict[str, Any]:
+        """See `api.node.Node.drain`."""
+        if self._world.closing or self._routing is None:
+            raise UsageError("yrnode is going down, which stops everything without a drain")
+        return self._routing.draining.ask(target, who, why, seconds, dry_run)
+
     async def drill(self, name: str, target: str, who: str) -> dict[str, Any]:
         """See `api.node.Node.drill`."""
         if self._world.closing:
@@ -186,7 +193,8 @@ class Supervisor:
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             upkeep = shared = peers = None
-            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units)
+            drain = Draining(self._world, self._cluster, http, self.events, self._groups, self._wake.set)
+            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units, drain)
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)

@@ -16,6 +16,10 @@ class RouterError(Exception):
     """The router did not do what it was asked, or did not answer in time. One line."""
 
 
+class RouterAway(RouterError):
+    """Nothing listens there: nobody gets requests from it."""
+
+
 class RouterClient(Protocol):
     """All of it ends within `timeout_s` seconds. RouterError where it was not done, or nobody knows."""
 
@@ -39,7 +43,8 @@ async def ask(http: aiohttp.ClientSession, method: str, url: str, timeout_s: flo
     except asyncio.TimeoutError:
         raise RouterError(f"{url}: no answer within {timeout_s:g} s") from None
     except aiohttp.ClientError as e:
-        raise RouterError(f"{url}: {reason(e)}") from None
+        refused = isinstance(getattr(e, "os_error", None), ConnectionRefusedError)
+        raise (RouterAway if refused else RouterError)(f"{url}: {reason(e)}") from None
 
 
 async def _ask(http: aiohttp.ClientSession, method: str, url: str, **more: Any) -> Any:
