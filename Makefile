@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
 LAB := .vllm
+ROUTER := .vllm-router
 # of the tests where several daemons act as one
 NODES := 5
 PARTS := $(CURDIR)/$(VENV)/parts/usr/bin
@@ -41,9 +42,14 @@ unit: $(VENV)/.dev
 	$(PY) -m pytest -rs -n 2 -m "not slow" tests/simulation $(ARGS)
 	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m alone
 
-test-slow: $(VENV)/.dev
+# vLLM's router as its project publishes it.
+$(ROUTER)/bin/vllm-router:
+	$(PYTHON) -m venv $(ROUTER)
+	$(ROUTER)/bin/python -m pip install -q --disable-pip-version-check --only-binary :all: vllm-router==0.1.17
+
+test-slow: $(VENV)/.dev $(ROUTER)/bin/vllm-router
 	@tests/tools/debian_parts.sh $(VENV)/parts
-	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow --deselect tests/node/test_many_nodes.py $(ARGS)
+	YRNODE_VLLM_ROUTER=$(CURDIR)/$(ROUTER)/bin/vllm-router YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow --deselect tests/node/test_many_nodes.py $(ARGS)
 	YRNODE_TEST_NODES=$(NODES) YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow tests/node/test_many_nodes.py $(ARGS)
 
 # A real vLLM on CPU: 3.5 GB and about a minute to install, minutes to run.
@@ -57,4 +63,4 @@ lock:
 	packaging/requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) $(LAB) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LAB) $(ROUTER) .mypy_cache .ruff_cache .pytest_cache .hypothesis

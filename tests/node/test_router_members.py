@@ -23,16 +23,19 @@ P, D = "rank/p/0", "rank/d/0"
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
-def split(args: str = "", router_args: str = "") -> str:
-    """One node with a prefill rank, a decode rank and the proxy."""
-    first = free_everywhere(1, 8)
+def two_groups(kind: str, router_args: str, args: str = "") -> str:
+    """One node with a prefill rank, a decode rank and a router; `{metrics}` in its args is a free port."""
+    first = free_everywhere(1, 9)
     rank = "kv_connector: {ascend_store: {}}, model: demo, ranks: {n0: 1}, args: {served-model-name: demo" + args
     groups = f"\n  p: {{{rank}}}, port: {first + 5}}}\n  d: {{{rank}}}, port: {first + 6}, devices: {{n0: [1]}}}}"
-    router = (
-        f"router: {{node: n0, script: {PROXY}, port: {first + 7}, prefill: p, decode: d, args: {{{router_args}}}}}"
-    )
-    python = cluster_of(1, groups=groups, more=router, first=first)
-    return python.replace("bin: {", "bin: {python: python, ")
+    router = f"router: {{node: n0, {kind}, port: {first + 7}, prefill: p, decode: d"
+    router += f", args: {{{router_args.replace('{metrics}', str(first + 8))}}}}}"
+    return cluster_of(1, groups=groups, more=router, first=first).replace("bin: {", "bin: {python: python, ")
+
+
+def split(args: str = "", router_args: str = "") -> str:
+    """One node with a prefill rank, a decode rank and the proxy."""
+    return two_groups(f"script: {PROXY}", router_args, args)
 
 
 class Node(YrNode):
