@@ -49,6 +49,28 @@ def test_what_may_stop_a_component_by_itself(demo: Host) -> None:
     assert set(act["rank/serve/0"]) <= {"processes", "health"}
 
 
+TLS = {"etcd_ca": "/t/ca", "etcd_cert": "/t/c", "etcd_key": "/t/k"}
+
+
+def test_tls_of_etcd_reaches_the_worker_which_may_have_a_certificate_of_its_own(host_of: HostOf) -> None:
+    tls = "  tls: {ca: /t/ca, cert: /t/c, key: /t/k}\n"
+    found = by_name(host_of(f"{BASE}etcd:\n{tls}", "n0"))
+    worker = flags(found["worker"].argv)
+    assert {k: v for k, v in worker.items() if k in TLS} == TLS
+    assert (worker["enable_etcd_auth"], worker["etcd_address"]) == ("true", "10.0.0.1:2379")
+    own = flags(found["etcd"].argv)
+    assert (own["listen-client-urls"], own["peer-key-file"]) == ("https://10.0.0.1:2379", "/t/k")
+    assert "client-cert-auth" not in own
+    text = f"{BASE}etcd:\n{tls}  auth: {{user: u, password_file: /t/p}}\n"
+    text += "datasystem:\n  args: {etcd_cert: /t/wc, etcd_key: /t/wk}\n"
+    found = by_name(host_of(text, "n0"))
+    worker = flags(found["worker"].argv)
+    assert (worker["etcd_ca"], worker["etcd_cert"], worker["etcd_key"]) == ("/t/ca", "/t/wc", "/t/wk")
+    assert flags(found["etcd"].argv)["client-cert-auth"] == "true"
+    words = [w for spec in found.values() for w in (*spec.argv, *spec.env, *spec.env.values())]
+    assert not [w for w in words if "/t/p" in w]
+
+
 # etcd
 
 

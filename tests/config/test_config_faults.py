@@ -119,6 +119,8 @@ WRONG_VALUES = {
     "fit; write a path such as /health",
 }
 
+EXPOSED = "the worker takes a password on its command line alone, where everybody on the host reads it"
+CERT_OF_A_USER = "etcd_cert and etcd_key in datasystem.args, of a certificate whose CN is a user of etcd"
 CANNOT_WORK = {
     "cluster: a\nnodes:\n  n0: {address: 10.0.0.1}\n  n1: {address: 10.0.0.1}\n" + GROUP: "4: nodes.n1.address: "
     "10.0.0.1 is n0's address; give each node its own",
@@ -166,6 +168,20 @@ CANNOT_WORK = {
     "write datasystem.node_timeout",
     FILE
     + "datasystem:\n  args: {etcd_address: x}\n": "5: datasystem.args.etcd_address: it follows from etcd; remove it",
+    FILE + "datasystem:\n  args: {etcd_ca: x}\n": "5: datasystem.args.etcd_ca: it follows from etcd.tls; remove it",
+    FILE
+    + "datasystem:\n  args: {etcd_password: x}\n": f"5: datasystem.args.etcd_password: {EXPOSED}; remove it, and "
+    f"write {CERT_OF_A_USER}",
+    FILE
+    + "etcd: {auth: {user: a, password_file: p}}\n": f"4: etcd.auth: {EXPOSED}; write etcd.tls, and {CERT_OF_A_USER}",
+    FILE + "etcd: {tls: {ca: a, cert: b, key: c}, auth: {user: a, password_file: p}}\n": f"4: etcd.auth: {EXPOSED}; "
+    f"write {CERT_OF_A_USER}",
+    FILE + "datasystem:\n  args: {etcd_cert: x}\n": "5: datasystem.args.etcd_cert: etcd_cert and etcd_key belong "
+    "together; write both",
+    FILE + "datasystem:\n  args: {etcd_cert: x, etcd_key: y}\n": "5: datasystem.args.etcd_cert: it is for etcd with "
+    "TLS; write etcd.tls too, or remove it",
+    FILE + "etcd: {external: ['https://h:1'], tls: {ca: a}}\n": "4: etcd.tls: the worker speaks TLS only with a "
+    "certificate of its own; write cert and key",
     f"{HEAD}groups:\n  cache: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.cache: cache has a meaning of its own; "
     "give the group another name",
     f"{HEAD}groups:\n  all: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.all: all has a meaning of its own; "
@@ -213,6 +229,16 @@ CANNOT_WORK = {
     "it has its own key; write ranks of the group",
     group("ranks: {n0: 1}\n    args: {kv-transfer-config: {}}\n    kv_connector: {ascend_store: {}}"): "7: "
     "groups.serve.args.kv-transfer-config: kv_connector writes it; keep one of the two",
+    **{
+        group(
+            f"ranks: {{n0: 1, n1: 1}}\n    mode: headless\n    args: {{{flag}: true}}"
+        ): f"8: groups.serve.args.{flag}: it needs a server for each rank; remove it, or write mode: external"
+        for flag in ("data-parallel-external-lb", "data-parallel-hybrid-lb", "enable-fault-tolerance")
+    },
+    group("ranks: {n0: 1, n1: 1}\n    mode: headless\n    args: {data-parallel-backend: ray}"): "8: "
+    "groups.serve.args.data-parallel-backend: ray starts the other ranks itself; remove it",
+    group("ranks: {n0: 1, n1: 1}\n    mode: headless\n    nodes: {n1: {args: {api-server-count: 2}}}"): "8: "
+    "groups.serve.nodes.n1.args.api-server-count: the server on n1 is headless; remove it",
     group("ranks: {n0: 3}\n    port: 65534"): "7: groups.serve.port: it reaches port 65536 on n0; write a lower port",
     group(
         "ranks: {n0: 1}\n    port: 2379"

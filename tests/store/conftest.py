@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.etcd import ETCD_34, ETCD_35, Etcd, start_etcd
+from tests.support.certs import Certs, make_certs
+from tests.support.etcd import ETCD_34, ETCD_35, Etcd, start_etcd, start_etcds
 from yrnode.store import Event, Store, StoreUnavailable, Watch
 from yrnode.store.gateway import EtcdGateway
 
@@ -48,6 +49,25 @@ def etcd(etcd_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def own_etcd(etcd_binary: Path, tmp_path: Path) -> Iterator[Etcd]:
     """One for this test alone, to kill, freeze and fill."""
     with start_etcd(tmp_path / "etcd", etcd_binary) as running:
+        yield running
+
+
+@pytest.fixture
+def own_etcds(etcd_binary: Path, tmp_path: Path) -> Iterator[list[Etcd]]:
+    """Three members of one cluster, for this test alone."""
+    with start_etcds(tmp_path / "etcd", etcd_binary) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certs:
+    return make_certs(tmp_path_factory.mktemp("certs"))
+
+
+@pytest.fixture
+def tls_etcd(etcd_binary: Path, tmp_path: Path, certs: Certs) -> Iterator[Etcd]:
+    """One for this test alone, which wants a certificate of everybody."""
+    with start_etcd(tmp_path / "etcd", etcd_binary, certs=certs) as running:
         yield running
 
 

@@ -26,6 +26,7 @@ from yrnode.store import (
     absent,
     mod_is,
 )
+from yrnode.store.credentials import Credentials
 from yrnode.store.gateway import EtcdGateway
 
 
@@ -161,7 +162,7 @@ async def test_a_lost_answer_is_unknown_and_never_repeated(etcd: Etcd, prefix: s
             with pytest.raises(StoreUnavailable, match="no answer in time") as caught:
                 await write
             assert not caught.value.unsent
-            store._http.avoid(etcd.url)
+            store._caller.avoid(etcd.url)
         for key in (prefix, prefix + "n"):
             kv = await direct.get(key)
             assert kv is not None
@@ -246,9 +247,9 @@ async def test_user_and_password(own_etcd: Etcd, prefix: str) -> None:
     ):
         own_etcd.call(path, body)
     async with (
-        gateway(own_etcd.url, user="root", password="secret") as store,
-        gateway(own_etcd.url, user="node", password="secret") as stranger_inside,
-        gateway(own_etcd.url, user="root", password="wrong") as wrong,
+        gateway(own_etcd.url, credentials=Credentials(user="root", password="secret")) as store,
+        gateway(own_etcd.url, credentials=Credentials(user="node", password="secret")) as stranger_inside,
+        gateway(own_etcd.url, credentials=Credentials(user="root", password="wrong")) as wrong,
         gateway(own_etcd.url) as nobody,
     ):
         watch = store.watch(prefix, await store.list(prefix))
@@ -263,7 +264,7 @@ async def test_user_and_password(own_etcd: Etcd, prefix: str) -> None:
 
         own_etcd.restart(wait=False)  # forgets every token, as time does
         revision = await put_when_up(store, prefix + "b", b"2")
-        store._http._token = "stale.1"
+        store._caller._token = "stale.1"
         assert (await store.txn([mod_is(prefix + "b", revision)], [Put(prefix + "c", b"3")])).succeeded
         await events_until(watch, prefix + "c")
 

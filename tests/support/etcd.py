@@ -1,4 +1,4 @@
-"""A real etcd for tests: one member on free ports, with kill, stop, freeze and restart."""
+"""A real etcd for tests: one member or several on free ports, each with kill, stop, freeze and restart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -18,12 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.certs import Certs
+
 ETCD_35 = Path(sys.executable).with_name("etcd")
 # what `make test` unpacks (tests/tools/debian_parts.sh), else what the system has
 PARTS = Path(os.environ.get("YRNODE_TEST_PARTS", "/usr/bin"))
 ETCD_34 = PARTS / "etcd"
 _FAST = ("--heartbeat-interval=10", "--election-timeout=100", "--unsafe-no-fsync", "--logger=zap")
-_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# members on busy cores must not take each other for dead
+_SEVERAL = ("--heartbeat-interval=50", "--election-timeout=500", "--unsafe-no-fsync", "--logger=zap")
 
 
 def free_port() -> int:
@@ -49,11 +53,15 @@ def free_ports(count: int) -> list[int]:
     return list(found)
 
 
-def post(url: str, path: str, body: Mapping[str, Any], timeout_s: float = 5) -> dict[str, Any]:
+def post(
+    url: str, path: str, body: Mapping[str, Any], timeout_s: float = 5, context: ssl.SSLContext | None = None
+) -> dict[str, Any]:
     """POST to an etcd's gateway without the client under test. Raises OSError, with etcd's text for an HTTP error."""
     request = urllib.request.Request(f"{url}/v3/{path}", json.dumps(body).encode())
+    secure = [urllib.request.HTTPSHandler(context=context)] if context else []
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *secure)
     try:
-        with _NO_PROXY.open(request, timeout=timeout_s) as response:
+        with opener.open(request, timeout=timeout_s) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
     except urllib.error.HTTPError as error:
@@ -69,21 +77,36 @@ def encoded(text: str | bytes) -> str:
 class Etcd:
     """One member. `url` is its client URL, `process` the running one or the last one."""
 
-    def __init__(self, directory: Path, binary: Path, extra: Sequence[str], client_port: int, peer_port: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        binary: Path,
+        extra: Sequence[str],
+        client_port: int,
+        peer_ports: Sequence[int],
+        *,
+        at: int = 0,
+        certs: Certs | None = None,
+    ) -> None:
+        """The member number `at` of as many as there are `peer_ports`."""
         self.directory = directory
-        self.url = f"http://127.0.0.1:{client_port}"
+        scheme = "https" if certs else "http"
+        self.url = f"{scheme}://127.0.0.1:{client_port}"
         self.log = directory / "etcd.log"
-        peer = f"http://127.0.0.1:{peer_port}"
+        self._context = certs.context if certs else None
+        peers = {f"m{i}": f"{scheme}://127.0.0.1:{port}" for i, port in enumerate(peer_ports)}
+        peer = peers[f"m{at}"]
         self.argv = [
             str(binary),
-            "--name=m0",
+            f"--name=m{at}",
             f"--data-dir={directory / 'data'}",
             f"--listen-client-urls={self.url}",
             f"--advertise-client-urls={self.url}",
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=m0={peer}",
-            *_FAST,
+            f"--initial-cluster={','.join(f'{name}={url}' for name, url in peers.items())}",
+            *(_FAST if len(peers) == 1 else _SEVERAL),
+            *(certs.flags if certs else ()),
             *extra,
         ]
         self.process: subprocess.Popen[bytes] | None = None
@@ -122,7 +145,7 @@ class Etcd:
 
     def call(self, path: str, body: Mapping[str, Any], timeout_s: float = 5) -> dict[str, Any]:
         """See `post`."""
-        return post(self.url, path, body, timeout_s)
+        return post(self.url, path, body, timeout_s, self._context)
 
     def kill(self) -> None:
         """SIGKILL, and gone on return."""
@@ -169,24 +192,49 @@ def start_etcd(
     extra: Sequence[str] = (),
     client_port: int | None = None,
     peer_port: int | None = None,
+    certs: Certs | None = None,
 ) -> Iterator[Etcd]:
     """A running etcd with its data, log and working directory in `directory`; gone at exit, or an error.
 
     `extra` are more flags of etcd. Ports that are not given are picked free, again if somebody is faster.
     """
-    picked = client_port is None or peer_port is None
+    given = None if client_port is None or peer_port is None else (client_port, peer_port)
+    with start_etcds(directory, binary, 1, extra=extra, ports=given, certs=certs) as etcds:
+        yield etcds[0]
+
+
+@contextmanager
+def start_etcds(
+    directory: Path,
+    binary: Path = ETCD_35,
+    count: int = 3,
+    *,
+    extra: Sequence[str] = (),
+    ports: Sequence[int] | None = None,
+    certs: Certs | None = None,
+) -> Iterator[list[Etcd]]:
+    """The members of one cluster. `ports`: of the clients, then of the peers."""
     for attempts_left in (2, 1, 0):
-        etcd = Etcd(directory, binary, extra, client_port or free_port(), peer_port or free_port())
+        clients = ports or free_ports(2 * count)
+        where = [directory / f"m{i}" if count > 1 else directory for i in range(count)]
+        etcds = [Etcd(d, binary, extra, clients[i], clients[count:], at=i, certs=certs) for i, d in enumerate(where)]
         try:
-            etcd.start()
+            for etcd in etcds:
+                etcd.start(wait=False)
+            for etcd in etcds:
+                etcd.wait_ready()
             break
         except RuntimeError:
-            etcd.kill()
-            if not (picked and attempts_left and "address already in use" in etcd.log.read_text()):
+            for etcd in etcds:
+                etcd.kill()
+            taken = any("address already in use" in etcd.log.read_text() for etcd in etcds)
+            if ports or not attempts_left or not taken:
                 raise
     try:
-        yield etcd
+        yield etcds
     finally:
-        etcd.kill()
-        assert etcd.process is not None
-        assert not Path(f"/proc/{etcd.process.pid}").exists(), "etcd outlived its test"
+        for etcd in etcds:
+            etcd.kill()
+        for etcd in etcds:
+            assert etcd.process is not None
+            assert not Path(f"/proc/{etcd.process.pid}").exists(), "etcd outlived its test"

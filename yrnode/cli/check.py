@@ -55,11 +55,13 @@ def _host_problems(cluster: Cluster, args: argparse.Namespace) -> tuple[list[str
     """What would fail at the start here, and what is good to know. UsageError for what cannot be run."""
     from yrnode.components import node as components
     from yrnode.components import proxies, strays
-    from yrnode.components.supported import refuse_unsupported
+    from yrnode.components.supported import refuse_underivable
     from yrnode.config.node import nic_of, this_node
     from yrnode.preflight import host as preflight
+    from yrnode.store.connect import credentials
 
-    refuse_unsupported(cluster)
+    refuse_underivable(cluster)
+    credentials(cluster)
     try:
         node = this_node(cluster, args.node)
     except UsageError:

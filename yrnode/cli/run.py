@@ -45,16 +45,18 @@ def run(args: argparse.Namespace) -> int:
         faulthandler.enable()
 
     from yrnode.components import node as components
-    from yrnode.components.supported import refuse_unsupported
+    from yrnode.components.supported import refuse_underivable
     from yrnode.config.load import load
     from yrnode.config.node import this_node
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
     from yrnode.process.lock import NodeLock
+    from yrnode.store.connect import credentials
     from yrnode.telemetry.log import set_up
 
     cluster = load(args.config)
-    refuse_unsupported(cluster)
+    refuse_underivable(cluster)
+    credentials(cluster)
     node = this_node(cluster, args.node)
     host = components.host_of(cluster, node, os.environ)
     specs = components.specs(host)

@@ -12,6 +12,7 @@ from pathlib import Path
 from yrnode.components import environment, proxies
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
+from yrnode.config.etcd import Tls
 from yrnode.config.layout import etcd_endpoints, worker_address
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.memory import MemoryNeed
@@ -50,6 +51,7 @@ def spec(host: Host) -> ComponentSpec:
         "node_dead_timeout_s": f"{ds.node_dead_timeout:.0f}",
         "liveness_check_path": str(liveness),
         **_LOG_BOUNDS,
+        **_tls(cluster.etcd.tls),
     }
     if ds.huge_pages:
         flags["enable_huge_tlb"] = "true"
@@ -110,6 +112,14 @@ def spec(host: Host) -> ComponentSpec:
         memory=MemoryNeed(ds.shared_memory, ds.huge_pages),
         url=address,
     )
+
+
+def _tls(tls: Tls | None) -> dict[str, str]:
+    """How the worker proves itself to etcd, unless its own `args` give it another certificate."""
+    if tls is None:
+        return {}
+    own = {"etcd_cert": tls.cert, "etcd_key": tls.key}
+    return {"enable_etcd_auth": "true", "etcd_ca": str(tls.ca), **{k: str(v) for k, v in own.items() if v}}
 
 
 def _numa(host: Host) -> list[str]:

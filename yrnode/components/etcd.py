@@ -84,6 +84,9 @@ def spec(host: Host) -> ComponentSpec:
         for side in ("", "peer-"):
             flags |= {f"{side}trusted-ca-file": str(etcd.tls.ca)}
             flags |= {f"{side}cert-file": str(etcd.tls.cert), f"{side}key-file": str(etcd.tls.key)}
+        if etcd.auth:
+            # the worker's user is the CN of its certificate
+            flags["client-cert-auth"] = "true"
     flags |= etcd.args
     quota = int(flags["quota-backend-bytes"])
     key = ClusterKeys(cluster.cluster).probe(host.node)

@@ -12,16 +12,7 @@ _NOT_YET = "this version cannot do that yet"
 
 def refuse_underivable(cluster: Cluster) -> None:
     """UsageError with a line for each thing that no command line is made from."""
-    _refuse(_underivable(cluster))
-
-
-def refuse_unsupported(cluster: Cluster) -> None:
-    """UsageError with a line for each thing that would not work when run."""
-    _refuse([*_underivable(cluster), *_unsupported(cluster)])
-
-
-def _refuse(found: Iterable[tuple[str, str]]) -> None:
-    lines = [f"{key}: {_NOT_YET}; {cure}" for key, cure in found]
+    lines = [f"{key}: {_NOT_YET}; {cure}" for key, cure in _underivable(cluster)]
     if lines:
         raise UsageError(*lines)
 
@@ -30,10 +21,3 @@ def _underivable(cluster: Cluster) -> Iterable[tuple[str, str]]:
     for name, group in cluster.groups.items():
         if group.kv_connector.mooncake is not None:
             yield f"groups.{name}.kv_connector.mooncake", "use ascend_store alone"
-
-
-def _unsupported(cluster: Cluster) -> Iterable[tuple[str, str]]:
-    if cluster.etcd.tls is not None:
-        yield "etcd.tls", "leave it out, and keep etcd on a closed network"
-    if cluster.etcd.auth is not None:
-        yield "etcd.auth", "leave it out"

@@ -21,20 +21,27 @@ class Tls(Model):
     """TLS of etcd, as PEM files."""
 
     ca: FilePath
-    """The certificate that signed the others."""
+    """The certificate that signed the others; everything that talks to etcd trusts it and no other."""
     cert: FilePath | None = None
-    """Certificate of the server, and of the client; the gateway needs both uses in it, and no CN beside `auth`."""
+    """Certificate of this node, for etcd's server and peers where it runs here, for yrnode, and for the worker unless
+    `datasystem.args` has `etcd_cert`. On a node with etcd: this node's address in its subjectAltName, and both
+    serverAuth and clientAuth among its uses, or else etcd's gateway refuses every call. No CN beside `auth`."""
     key: FilePath | None = None
-    """Its private key."""
+    """Its private key, without a passphrase."""
 
 
 class Auth(Model):
-    """A user of etcd."""
+    """A user of etcd, for yrnode. Users and roles are made, and auth is enabled, by an operator with etcdctl.
+
+    The user needs readwrite on the prefixes `/yrnode/` and `/datasystem/` (with `cluster_name`: `/NAME/datasystem/`),
+    and the role root where etcd runs on 3 or 5 nodes, whose members are replaced. The datasystem worker can prove
+    itself only by the CN of a certificate: `etcd_cert` and `etcd_key` in `datasystem.args`.
+    """
 
     user: str = Field(min_length=1)
     """The user's name."""
     password_file: FilePath
-    """A file with the password and nothing else."""
+    """A file with the password on one line and nothing else, for this user's eyes only."""
 
 
 class Etcd(Model):

@@ -32,6 +32,7 @@ _WORKER_KEYS = {
     "remote_h2d_device_ids": "remote_h2d",
     "cluster_name": "cluster_name",
 }
+_WORKER_ETCD = {"etcd_address": "etcd", "enable_etcd_auth": "etcd.tls", "etcd_ca": "etcd.tls"}
 # What follows from the file, or what yrnode could not do without: etcd's gateway, its log, its data in one place.
 _ETCD_KEYS = {
     "name": "nodes",
@@ -177,8 +178,30 @@ def _datasystem(cluster: Cluster) -> Iterator[Problem]:
     for flag, key in _WORKER_KEYS.items():
         if flag in data.args:
             yield Problem(("datasystem", "args", flag), f"it has its own key; write datasystem.{key}")
-    if "etcd_address" in data.args:
-        yield Problem(("datasystem", "args", "etcd_address"), "it follows from etcd; remove it")
+    for flag, key in _WORKER_ETCD.items():
+        if flag in data.args:
+            yield Problem(("datasystem", "args", flag), f"it follows from {key}; remove it")
+    yield from _worker_and_etcd(cluster)
+
+
+def _worker_and_etcd(cluster: Cluster) -> Iterator[Problem]:
+    """How the worker gets into etcd: with TLS by a certificate, with users by the CN of one."""
+    etcd, args = cluster.etcd, cluster.datasystem.args
+    exposed = "the worker takes a password on its command line alone, where everybody on the host reads it"
+    cure = "etcd_cert and etcd_key in datasystem.args, of a certificate whose CN is a user of etcd"
+    for flag in ("etcd_username", "etcd_password"):
+        if flag in args:
+            yield Problem(("datasystem", "args", flag), f"{exposed}; remove it, and write {cure}")
+    own = [flag for flag in ("etcd_cert", "etcd_key") if flag in args]
+    if len(own) == 1:
+        yield Problem(("datasystem", "args", own[0]), "etcd_cert and etcd_key belong together; write both")
+    elif own and not etcd.tls:
+        yield Problem(("datasystem", "args", own[0]), "it is for etcd with TLS; write etcd.tls too, or remove it")
+    elif etcd.auth and not own:
+        tls = "" if etcd.tls else "etcd.tls, and "
+        yield Problem(("etcd", "auth"), f"{exposed}; write {tls}{cure}")
+    elif etcd.external and etcd.tls and not etcd.tls.cert and not own:
+        yield Problem(("etcd", "tls"), "the worker speaks TLS only with a certificate of its own; write cert and key")
 
 
 def _group(cluster: Cluster, name: str, group: Group) -> Iterator[Problem]:
@@ -254,8 +277,22 @@ def _flags(at: KeyPath, group: Group) -> Iterator[Problem]:
         for flag, (key, value) in own.items():
             if flag in args and (value is None or str(args[flag]) != str(value)):
                 yield Problem((*path, flag), f"it has its own key; write {key} of the group")
+        yield from _headless(path, group, args)
         if "kv-transfer-config" in args and (group.kv_connector.mooncake or group.kv_connector.ascend_store):
             yield Problem((*path, "kv-transfer-config"), "kv_connector writes it; keep one of the two")
+
+
+def _headless(path: KeyPath, group: Group, args: Mapping[str, object]) -> Iterator[Problem]:
+    """What vLLM, or its head, does not take beside headless servers."""
+    if group.mode != "headless":
+        return
+    for flag in _NOT_HEADLESS:
+        if args.get(flag, False) is not False:
+            yield Problem((*path, flag), "it needs a server for each rank; remove it, or write mode: external")
+    if args.get("data-parallel-backend") == "ray":
+        yield Problem((*path, "data-parallel-backend"), "ray starts the other ranks itself; remove it")
+    if "api-server-count" in args and path[2] == "nodes" and path[3] != layout.head_node(group):
+        yield Problem((*path, "api-server-count"), f"the server on {path[3]} is headless; remove it")
 
 
 def _router(cluster: Cluster) -> Iterator[Problem]:

@@ -22,8 +22,8 @@ from yrnode.node.world import World
 from yrnode.policy import members as policy
 from yrnode.process import atomic
 from yrnode.residue import datadir
+from yrnode.store.connect import connect, credentials
 from yrnode.store.errors import StoreError
-from yrnode.store.gateway import EtcdGateway
 from yrnode.store.keys import ClusterKeys
 from yrnode.store.members import FreshWord, Members, PeerPort
 from yrnode.telemetry.events import EventLog
@@ -57,10 +57,12 @@ class Membership:
         self._data, self._record = own.etcd_data_dir, own.state_dir / RECORD
         self._key = ClusterKeys(cluster.cluster).store
         self._kept = self._load()
-        self._fresh = FreshWord(cluster.cluster, cluster.nodes[node].address, cluster.etcd.peer_port)
+        trust = credentials(cluster)
+        address, port = cluster.nodes[node].address, cluster.etcd.peer_port
+        self._fresh = FreshWord(cluster.cluster, address, port, trust.server_context())
         self._told = ""
-        self._members = Members()
-        self._own = EtcdGateway([self._clients[node]], timeout_s=OWN_TIMEOUT_S)
+        self._members = Members(trust)
+        self._own = connect(cluster, [self._clients[node]], timeout_s=OWN_TIMEOUT_S)
         self.values: Mapping[str, str] = {}
         """Words of etcd's command line for the start that was settled last, each with what stands in its place."""
 

@@ -45,7 +45,7 @@ from yrnode.process import table
 from yrnode.process.launch import Owner
 from yrnode.process.subreaper import Reaper, become_subreaper
 from yrnode.residue.ports import free_port
-from yrnode.store.gateway import EtcdGateway
+from yrnode.store.connect import connect
 from yrnode.store.interface import Store
 from yrnode.store.keys import ClusterKeys
 from yrnode.telemetry.events import EventLog
@@ -177,7 +177,7 @@ class Supervisor:
 
     async def run(self) -> None:
         become_subreaper()
-        self._store = store = EtcdGateway(etcd_endpoints(self._cluster), timeout_s=STORE_TIMEOUT_S)
+        self._store = store = connect(self._cluster, timeout_s=STORE_TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)

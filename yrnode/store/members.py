@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
 from yrnode.model.member import Kept, Listed, Living
 from yrnode.store import wire
+from yrnode.store.credentials import NONE, Credentials
 from yrnode.store.errors import StoreError
 from yrnode.store.transport import Transport, within
 from yrnode.store.wire import Json, Request
@@ -43,14 +44,14 @@ class PeerPort:
 class Members:
     """Each call asks the one member that it names, once. Raises StoreErrors alone."""
 
-    def __init__(self, *, ssl_context: ssl.SSLContext | None = None, user: str = "", password: str = "") -> None:
-        self._ssl: ssl.SSLContext | bool = True if ssl_context is None else ssl_context
+    def __init__(self, credentials: Credentials = NONE) -> None:
+        self._ssl: ssl.SSLContext | bool = credentials.client_context() or True
         # call_at names the endpoint each time
-        where = ("https://127.0.0.1" if ssl_context else "http://127.0.0.1",)
-        self._asks = Transport(where, timeout_s=TIMEOUT_S, ssl_context=ssl_context, user=user, password=password)
-        self._changes = Transport(where, timeout_s=CHANGE_S, ssl_context=ssl_context, user=user, password=password)
+        where = ("http://127.0.0.1",)
+        self._asks = Transport(where, timeout_s=TIMEOUT_S, credentials=credentials)
+        self._changes = Transport(where, timeout_s=CHANGE_S, credentials=credentials)
         # a log-in takes a quorum, and this question does not need one
-        self._plain = Transport(where, timeout_s=TIMEOUT_S, ssl_context=ssl_context)
+        self._plain = Transport(where, timeout_s=TIMEOUT_S, credentials=replace(credentials, user="", password=""))
         self._session: aiohttp.ClientSession | None = None
 
     async def at_peer_port(self, url: str) -> PeerPort | None:
