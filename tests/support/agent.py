@@ -1,9 +1,16 @@
-"""The real coordination of one node (World, policy, Groups, Shared over a real etcd) without any process."""
+"""The real coordination of one node (World, policy, Groups, Shared over a real etcd) without any component's process.
+
+`python -m tests.support.agent NAME NAMES URL DIR` is one as a process: it tells its moves on stdout, and takes
+`restart` on stdin.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +64,7 @@ class Agent:
         self.keys = ClusterKeys("agents")
         self.wake = asyncio.Event()
         self.at: dict[Move, float] = {}
+        self.seen: Callable[[Move, float], None] = lambda move, at: None
         self._count = 0
 
     async def start(self) -> None:
@@ -97,6 +105,7 @@ class Agent:
             return False
         self.world.apply(action, now)
         self.at[action.move] = time.monotonic()
+        self.seen(action.move, self.at[action.move])
         match action.move:
             case Move.CLEAN:
                 self.world.update(self.rank, cleaned=True)
@@ -139,3 +148,65 @@ class Agent:
         if self.groups.shared is not None:
             await self.groups.shared.close(revoke=not crash)
         await self.store.close()
+
+
+class AgentProcess:
+    """An agent in a process of its own. `at[move]`: as above; the clock is the same in all processes of a host."""
+
+    def __init__(self, name: str, names: tuple[str, ...], url: str, where: Path) -> None:
+        self.name = name
+        self.at: dict[Move, float] = {}
+        self.life = (0, "")
+        self._argv = (sys.executable, "-m", "tests.support.agent", name, ",".join(names), url, str(where))
+
+    async def start(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*self._argv, stdin=pipe, stdout=pipe)
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            move, at, n, stage = line.decode().split()
+            self.at[Move(move)] = float(at)
+            self.life = (int(n), stage)
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.at) and max(self.at, key=lambda m: self.at[m]) is Move.READY
+
+    def restart(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"restart\n")
+
+    async def close(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+            try:
+                await within(self._process.wait(), 10.0)
+            except (TimeoutError, asyncio.TimeoutError):
+                self._process.kill()
+                await self._process.wait()
+        await self._reading
+
+
+async def _main(name: str, names: str, url: str, where: str) -> None:
+    agent = Agent(name, tuple(names.split(",")), url, Path(where))
+
+    def tell(move: Move, at: float) -> None:
+        n, stage = agent.life
+        print(move.value, at, n, stage, flush=True)
+
+    agent.seen = tell
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    loop.add_reader(sys.stdin.fileno(), lambda: agent.restart() if sys.stdin.readline() else ended.set())
+    await agent.start()
+    await ended.wait()
+    loop.remove_reader(sys.stdin.fileno())
+    await agent.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
