@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.components.conftest import BASE, THREE, HostOf, by_name, flags
@@ -59,3 +61,11 @@ def test_an_outcast(lines: list[str], reason: Reason, evidence: str) -> None:
     assert cause.reason is reason
     assert evidence in cause.evidence
     assert cause.fault
+
+
+def test_what_damage_costs_a_member_of_three() -> None:
+    lines = [FATAL % "walpb: crc mismatch"]
+    alone, member = (etcd.read_death(Exit(code=1), True, lines, Path("/data"), n) for n in (1, 3))
+    assert alone.reason is member.reason is Reason.DAMAGED
+    assert "the workers restart" in alone.evidence
+    assert "nothing else restarts" in member.evidence

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.certs import make_certs
 from tests.support.cluster import YrCluster, cluster
 from tests.support.etcd import ETCD_34, ETCD_35, post
 from tests.support.members import (
@@ -28,6 +29,12 @@ from tests.support.members import (
     whole,
 )
 from tests.support.node import YrNode
+from yrnode.model.cause import Reason
+from yrnode.model.spec import CheckSpec, ComponentSpec
+from yrnode.model.state import Plane, State
+from yrnode.model.verdict import WAITS, fail, unknown
+from yrnode.node import world
+from yrnode.policy import component
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,47 @@ def test_members_that_start_in_any_order_become_one_cluster(binary: Path) -> Non
         assert told(c["n2"])[-3:] == ["member-remove", "member-add", "member-join"]
         after = listed(c["n0"])
         assert {n for n in NODES if after[n] != before[n]} == {"n2"}
+
+
+@pytest.mark.slow
+def test_members_with_tls(tmp_path: Path) -> None:
+    """The word of a node that is new, the list and its changes: all of it is said with certificates."""
+    certs = make_certs(tmp_path)
+    tls = f"tls: {{ca: {certs.ca}, cert: {certs.cert('server')}, key: {certs.key('server')}}}"
+    given = text().replace("etcd: {nodes: [n0, n1, n2],", f"etcd: {{nodes: [n0, n1, n2], {tls},")
+    with cluster(given, 3, start=False) as c:
+        for node in c.nodes.values():
+            only_etcd(node)
+        c["n1"].start()
+        waits(c, c["n1"], "waits for n0, n2: no quorum", "1 of 3 members are there")
+        for name in ("n0", "n2"):
+            c[name].start()
+        c.wait("three of three", lambda: whole(c), 60)
+        c.wait("the record", lambda: kept(c["n2"]), 30)
+        go_down(c["n2"])
+        lose_data(c["n2"])
+        c["n2"].start()
+        c.wait("replaced", lambda: whole(c), 60)
+        assert told(c["n2"])[-3:] == ["member-remove", "member-add", "member-join"]
+
+
+def test_a_start_that_waits_for_others_has_all_its_time_still() -> None:
+    gate = CheckSpec("quorum", "etcd-quorum", 1.0, 3.0, gate=True, act=False)
+    spec = ComponentSpec("etcd", "etcd", Plane.STORE, (), {}, Path(), Path(), start_timeout_s=60.0, checks=(gate,))
+    w = world.make([spec], 0.0)
+    w.update("etcd", state=State.STARTING, instance="i1", deadline=60.0)
+    for at, result, deadline in (
+        (10.0, fail("no answer"), 60.0),
+        (50.0, fail("waits for n1, n2", **{WAITS: 1.0}), 110.0),
+        (55.0, unknown("its peer port does not answer"), 110.0),
+        (90.0, fail("waits for n1, n2", **{WAITS: 1.0}), 150.0),
+    ):
+        w.record_result("etcd", "i1", "quorum", result, at)
+        assert w.components["etcd"].deadline == deadline
+    assert component.fault(w.components["etcd"], w.snapshot(149.0)) is None
+    over = component.fault(w.components["etcd"], w.snapshot(151.0))
+    assert over is not None
+    assert over.reason is Reason.START_TIMEOUT
 
 
 def test_a_member_that_was_removed_joins_again(trio: YrCluster) -> None:
@@ -216,4 +264,5 @@ def test_old_data_do_not_mix_with_a_cluster_that_was_begun_without_them(trio: Yr
     assert told(trio["n0"])[-4:] == ["member-aside", "member-remove", "member-add", "member-join"]
     why = [e for e in trio["n0"].events() if e["what"] == "member-aside"][-1]
     assert "the one that lives is" in why["text"]
-    assert all(etcd(trio[n])["restarts"] == 0 for n in NODES)
+    # the one start after all were ended
+    assert [etcd(trio[n])["restarts"] for n in NODES] == [1, 1, 1]

@@ -15,7 +15,7 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 class Certs:
     """PEM files in `dir`: NAME.pem and NAME.key.
 
-    `server` is for etcd on 127.0.0.1, with both uses; `half` the same without clientAuth; `client` has no CN;
+    `server` is for etcd on 127.0.0.1 to 4, with both uses; `half` the same without clientAuth; `client` has no CN;
     `cn` has the CN root; `stranger` is a client's of another CA.
     """
 
@@ -58,7 +58,8 @@ def make_certs(directory: Path) -> Certs:
         ("cn", "/CN=root", client, "ca"),
         ("stranger", "/O=yrnode", client, "other"),
     ):
-        (directory / f"{name}.ext").write_text(f"subjectAltName=IP:127.0.0.1\nextendedKeyUsage={uses}\n")
+        hosts = ",".join(f"IP:127.0.0.{i}" for i in range(1, 5))
+        (directory / f"{name}.ext").write_text(f"subjectAltName={hosts}\nextendedKeyUsage={uses}\n")
         _openssl(directory, "req", *_KEY, "-subj", subject, *_out(name, "csr"))
         signed_by = ("-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2")
         request = ("-req", "-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.pem")

@@ -130,7 +130,7 @@ def _platform() -> dict[str, str]:
     return {UNSUPPORTED: "arm64"} if platform.machine() == "aarch64" else {}
 
 
-def read_death(how: Exit, ready: bool, lines: list[str], data_dir: Path | None = None) -> Cause:
+def read_death(how: Exit, ready: bool, lines: list[str], data_dir: Path | None = None, replicas: int = 1) -> Cause:
     """The cause of an exit that nobody asked for. `lines`: the end of this instance's own output."""
     text = _last_words(lines)
     told = _outcast(lines)
@@ -139,14 +139,18 @@ def read_death(how: Exit, ready: bool, lines: list[str], data_dir: Path | None =
     if any(words in text for words in _CONFIGURATION):
         return Cause(Reason.CONFIGURATION, f"exited: {how}", text, NAME)
     if any(words in text for words in _DAMAGED) and not any(words in text for words in _REFUSED):
-        return Cause(Reason.DAMAGED, "data directory damaged: disk or power", f"{text}; {_cure(data_dir)}", NAME)
+        return Cause(
+            Reason.DAMAGED, "data directory damaged: disk or power", f"{text}; {_cure(data_dir, replicas)}", NAME
+        )
     return Cause(Reason.EXITED if ready else Reason.START_FAILED, f"exited: {how}", text, NAME)
 
 
-def _cure(data_dir: Path | None) -> str:
+def _cure(data_dir: Path | None, replicas: int) -> str:
     """What an operator may do, and what it costs. yrnode leaves the directory as it is."""
-    empty = "it then starts empty: the workers restart and lose what they hold, engines stay"
-    return f"restore a good copy of {data_dir}, or move it away, and run: yrnode restart etcd ({empty})"
+    cost = "it then starts empty: the workers restart and lose what they hold, engines stay"
+    if replicas > 1:
+        cost = "it then gets its data from the other members: nothing else restarts"
+    return f"restore a good copy of {data_dir}, or move it away, and run: yrnode restart etcd ({cost})"
 
 
 def _outcast(lines: list[str]) -> str:

@@ -58,7 +58,7 @@ def read_death(spec: ComponentSpec, how: Exit, ready: bool, lines: list[str], pi
     """Why an instance ended that nobody had asked to end. `lines`: the end of its output; `pid`: its main process."""
     match spec.kind:
         case "etcd":
-            return etcd.read_death(how, ready, lines, spec.data_dir)
+            return etcd.read_death(how, ready, lines, spec.data_dir, spec.replicas)
         case "worker":
             return datasystem.read_death(how, ready, lines, spec.dir / "datasystem/logs", pid)
         case "rank":

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from yrnode.checks.base import Tools
 from yrnode.config.cluster import Cluster
@@ -61,6 +62,7 @@ class Membership:
         address, port = cluster.nodes[node].address, cluster.etcd.peer_port
         self._fresh = FreshWord(cluster.cluster, address, port, trust.server_context())
         self._told = ""
+        self._settling: asyncio.Task[Any] | None = None
         self._members = Members(trust)
         self._own = connect(cluster, [self._clients[node]], timeout_s=OWN_TIMEOUT_S)
         self.values: Mapping[str, str] = {}
@@ -79,6 +81,7 @@ class Membership:
         self.values = {}
         if len(self._peers) == 1:
             return None
+        self._settling = asyncio.current_task()
         cause, added, steps, pause_s = self._view.cause, 0, 0, AGAIN_S
         outcast = cause is not None and cause.reason is Reason.MEMBER
         try:
@@ -210,6 +213,9 @@ class Membership:
             return Kept()
 
     async def close(self) -> None:
+        if self._settling is not None and not self._settling.done():
+            self._settling.cancel()
+            await asyncio.wait({self._settling})
         await self._fresh.hush()
         await self._members.close()
         await self._own.close()
