@@ -61,6 +61,8 @@ DRAIN = {"drain_s": 60.0}
 TABLE: list[tuple[str, Route, Snapshot, Standing, str]] = [
     ("one that starts", OWN, world(None, *own(state=State.STARTING)), OUT, "it is starting"),
     ("one that stops", OWN, world(None, *own(state=State.STOPPING)), OUT, "it is stopping"),
+    ("one that has stopped", OWN, world(None, *own(state=State.CLEANING, leaving=DEATH)), OUT, "cleaning: exited"),
+    ("one that starts again", OWN, world(None, *own(state=State.STARTING, leaving=DEATH)), OUT, "it is starting"),
     ("one that died", OWN, world(None, *own(death=DEATH)), OUT, "killed by SIGKILL"),
     ("one that is restarted", OWN, world(None, *own(restart=DEATH)), OUT, "it is to stop"),
     ("one that a check complains of", OWN, world(None, *own(state=State.UNHEALTHY)), IN, "ready"),
@@ -167,8 +169,9 @@ def test_one_that_its_own_node_took_out_comes_back_after_a_while() -> None:
     assert told_of(IN, False, gone_s=routing.SETTLE_S) == "add"
 
 
-def test_one_that_leaves_is_not_added_before_it_is_gone() -> None:
-    assert told_of(IN, True, leaving=True) == ""
+def test_one_that_leaves_is_asked_back() -> None:
+    assert told_of(IN, True, leaving=True) == "add"
+    assert told_of(UNKNOWN, True, leaving=True) == ""
     assert told_of(IN, False, leaving=True) == "add"
 
 

@@ -42,6 +42,9 @@ SOON_S = 0.2
 FLOOR_S = 0.05
 ANSWER_S = 2.0
 ADD_S = 5.0
+KEPT_S = 10.0
+"""A server that was asked back while it was leaving, and is listed after so long, is in again. One version of the
+sample proxy takes it back at once, another drops it first, once it has no request; it does not say which it is."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Before the router is told the same again."""
 
@@ -78,6 +81,7 @@ class Routing:
         self._serving: frozenset[str] = frozenset()
         self._restored: frozenset[str] | None = None
         self._leaving: set[str] = set()
+        self._asked_back: dict[str, float] = {}
         self._gone_at: dict[str, float] = {}
         self._said: dict[tuple[str, bool], _Said] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -155,20 +159,25 @@ class Routing:
         self._instance = router.instance
         self._listed = self._serving = frozenset()
         self._leaving.clear()
+        self._asked_back.clear()
         self._gone_at.clear()
         self._said.clear()
 
     def _note(self, listed: frozenset[str], now: float) -> None:
         """What has changed since the last look, as events."""
-        for url in self._listed - listed:
+        for url in self._listed - listed - self._asked_back.keys():
             self._gone_at[url] = now
         for url in list(self._gone_at):
             # only one that should be there all the while was taken out by somebody who knows more
             if url in listed or self._standing(url) is Standing.OUT:
                 del self._gone_at[url]
         self._leaving &= listed
+        # what it has kept for so long after that it does not drop any more
+        self._leaving -= {url for url, at in self._asked_back.items() if now - at >= KEPT_S}
+        self._asked_back = {url: at for url, at in self._asked_back.items() if url in listed}
         self._listed = listed
-        for said in [key for key in self._said if (key[0] in listed) is key[1]]:
+        there = listed - self._leaving
+        for said in [key for key in self._said if (key[0] in there if key[1] else key[0] not in listed)]:
             del self._said[said]
         for member in self._members():
             url, was = member.route.url, member.route.url in self._serving
@@ -209,8 +218,11 @@ class Routing:
         try:
             if t.add:
                 await client.add(t.route, ADD_S)
+                if t.route.url in self._leaving:
+                    self._asked_back.setdefault(t.route.url, time.monotonic())
             else:
                 self._leaving.add(t.route.url)
+                self._asked_back.pop(t.route.url, None)
                 await client.remove(t.route, ANSWER_S)
         except RouterError as e:
             self._leaving.discard(t.route.url)

@@ -81,7 +81,8 @@ def _own_words(c: ComponentView, s: Snapshot) -> str:
     if c.death is not None:
         return str(c.death)
     if c.state not in _UP:
-        return f"it is {c.state.value}"
+        why = c.leaving if c.state is not State.STARTING else None
+        return f"it is {c.state.value}" + (f": {why}" if why is not None else "")
     return "" if component.wanted(c, s) and c.restart is None else "it is to stop"
 
 
@@ -110,7 +111,8 @@ def tell(members: Iterable[RouteView], restored: Collection[str] | None, gone_s:
         url, wanted = m.route.url, m.judged.standing
         if wanted is Standing.UNKNOWN and restored is not None:
             wanted = Standing.IN if url in restored else Standing.OUT
-        if wanted is Standing.IN and not m.listed and gone_s.get(url, SETTLE_S) >= SETTLE_S:
+        # one that leaves is asked back: a router may still keep it, and where it cannot, it is asked once it is gone
+        if wanted is Standing.IN and not m.serves and gone_s.get(url, SETTLE_S) >= SETTLE_S:
             found.append(Tell(m.route, True, Cause(Reason.PROVEN, m.judged.why, "", m.route.rank)))
         elif wanted is Standing.OUT and m.listed:
             found.append(Tell(m.route, False, Cause(Reason.GROUP, m.judged.why, "", m.route.rank)))

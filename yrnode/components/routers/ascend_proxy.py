@@ -1,8 +1,8 @@
 """vllm-ascend's sample proxy.
 
 A server that it is to drop while it has any request at all is only set aside, and stays in its list until it has
-none; as long as it is listed, to add it again does nothing. What is added joins later, and is dropped silently where
-it does not answer.
+none. As long as it is listed, to add it again takes it back in v0.18, and does nothing later. What is added joins at
+once in v0.18, later when it next looks, and is forgotten silently where it does not answer.
 """
 
 from __future__ import annotations
