@@ -76,6 +76,7 @@ class Lab:
         self.router = Fake()
         self.client: RouterClient | None = self.router
         monkeypatch.setattr(routing, "client_of", lambda *_: self.client)
+        monkeypatch.setattr(routing, "Draining", lambda *_: None)
         monkeypatch.setattr(Routing, "_begin", lambda _, work, __: work.close())
         specs = components.specs(components.host_of(self.cluster, "n0", {"PATH": "/bin"}))
         self.world = world.make(specs, 0.0, "n0")
@@ -85,8 +86,8 @@ class Lab:
     def start(self) -> None:
         """What an earlier yrnode knew is forgotten."""
         http: Any = None
-        draining: Any = None
-        self.routing = Routing(self.world, self.cluster, http, self.events, {}, draining)
+        groups: Any = None
+        self.routing = Routing(self.world, self.cluster, http, self.events, {}, groups)
 
     def up(self, instance: str, state: State = State.READY) -> None:
         self.world.update("router", state=state, instance=instance, ready_at=1.0)

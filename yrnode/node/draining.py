@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -45,9 +44,8 @@ class Draining:
         http: aiohttp.ClientSession,
         events: EventLog,
         groups: Groups,
-        wake: Callable[[], None],
     ) -> None:
-        self._world, self._http, self._events, self._groups, self._wake = world, http, events, groups, wake
+        self._world, self._http, self._events, self._groups = world, http, events, groups
         self._client = client_of(cluster, http)
         mine = [name for name, g in cluster.groups.items() if g.ranks.get(world.me)]
         self._ranks = [r for name in mine for r in group_routes(cluster, name)]
@@ -148,7 +146,6 @@ class Draining:
         self._groups.save_wishes()
         if self._groups.shared is not None:
             self._groups.shared.heard()
-        self._wake()
 
     async def close(self) -> None:
         self._task.cancel()

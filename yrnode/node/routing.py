@@ -26,6 +26,7 @@ from yrnode.model.routing import Judged, Route, RouterView, RouteView, Standing
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import RUNNING
 from yrnode.node.draining import Draining
+from yrnode.node.groups import Groups
 from yrnode.node.unit import Unit
 from yrnode.node.world import World
 from yrnode.policy import routing
@@ -67,9 +68,9 @@ class Routing:
         http: aiohttp.ClientSession,
         events: EventLog,
         units: Mapping[str, Unit],
-        draining: Draining,
+        groups: Groups,
     ) -> None:
-        self.draining = draining
+        self.draining = Draining(world, cluster, http, events, groups)
         self._world, self._events, self._routes = world, events, routes(cluster)
         self._client = client_of(cluster, http)
         self._judged: dict[str, Judged] = {}

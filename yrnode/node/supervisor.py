@@ -28,7 +28,6 @@ from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, members, operator, world
 from yrnode.node.clocks import Clocks
-from yrnode.node.draining import Draining
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
@@ -193,8 +192,7 @@ class Supervisor:
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             upkeep = shared = peers = None
-            drain = Draining(self._world, self._cluster, http, self.events, self._groups, self._wake.set)
-            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units, drain)
+            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units, self._groups)
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)
