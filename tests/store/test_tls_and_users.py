@@ -89,6 +89,21 @@ async def test_a_user_with_the_rights_that_yrnode_needs(connect: Connect, own_et
         await connect(own_etcd.url, credentials=NODE).get(OTHER)
 
 
+async def test_auth_that_is_enabled_under_way(
+    connect: Connect, own_etcd: Etcd, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = connect(own_etcd.url, credentials=NODE)
+    async with store.watch(prefix, await store.list(prefix)) as watch:
+        await store.put(prefix + "a", b"1")
+        await store.put(prefix + "a", b"2")
+        assert [r.message for r in caplog.records if "not enabled" in r.message] == [
+            f"etcd {own_etcd.url} asks nobody who he is: its auth is not enabled"
+        ]
+        enable_auth(own_etcd, prefix)
+        await store.put(prefix + "b", b"1")
+        await events_until(watch, prefix + "b")
+
+
 async def test_a_token_that_has_run_out_is_replaced(connect: Connect, own_etcd: Etcd, prefix: str) -> None:
     own_etcd.argv += ["--auth-token-ttl=1"]
     own_etcd.restart()

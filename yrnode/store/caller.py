@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
@@ -18,7 +19,8 @@ T = TypeVar("T")
 # gRPC codes that etcd gives to what will fail again: invalid argument, not found, permission denied, resource
 # exhausted (NOSPACE, too large), out of range, unauthenticated.
 REFUSALS = frozenset((3, 5, 7, 8, 11, 16))
-_NOT_FOUND, _OUT_OF_RANGE, _DATA_LOSS, _UNAUTHENTICATED = 5, 11, 15, 16
+_NOT_FOUND, _FAILED_PRECONDITION, _OUT_OF_RANGE, _DATA_LOSS, _UNAUTHENTICATED = 5, 9, 11, 15, 16
+_log = logging.getLogger(__name__)
 
 
 async def within(work: Awaitable[T], timeout_s: float) -> T:
@@ -58,6 +60,7 @@ class Caller(ABC):
         self._preferred = 0
         self._credentials = credentials
         self._token = ""
+        self._open_door = False
         self._login = asyncio.Lock()
         self._closed = False
 
@@ -120,7 +123,7 @@ class Caller(ABC):
         try:
             return await self._send(endpoint, request, deadline, token, connect_s)
         except StoreRefused as error:
-            if not token or not _token_is_old(error):
+            if not self._credentials.user or not _wants_log_in(error):
                 raise
         if self._token == token:
             self._token = ""
@@ -139,9 +142,18 @@ class Caller(ABC):
 
     async def _log_in(self, endpoint: str, deadline: float) -> None:
         async with self._login:
-            if not self._token:
-                request = wire.log_in(self._credentials.user, self._credentials.password)
+            if self._token:
+                return
+            request = wire.log_in(self._credentials.user, self._credentials.password)
+            try:
                 self._token = await self._send(endpoint, request, deadline, "")
+            except StoreUnavailable as error:
+                if error.code != _FAILED_PRECONDITION or "authentication is not enabled" not in str(error):
+                    raise
+                # an operator enables it when the users are there, and that needs an etcd which runs
+                if not self._open_door:
+                    self._open_door = True
+                    _log.warning("etcd %s asks nobody who he is: its auth is not enabled", endpoint)
 
 
 def refuses(code: int, text: str) -> bool:
@@ -171,5 +183,7 @@ def line(endpoint: str, path: str, text: str) -> str:
     return f"etcd {endpoint} {path}: {' '.join(text.split())}"
 
 
-def _token_is_old(error: StoreRefused) -> bool:
-    return error.code == _UNAUTHENTICATED or "revision of auth store is old" in str(error)
+def _wants_log_in(error: StoreRefused) -> bool:
+    """The token is old, or auth has been enabled since it was not needed."""
+    told = ("revision of auth store is old", "user name is empty")
+    return error.code == _UNAUTHENTICATED or any(words in str(error) for words in told)
