@@ -28,7 +28,7 @@ from yrnode.checks.kinds import make
 from yrnode.checks.ledger import Ledger, Ledgers, Marks
 from yrnode.checks.liveness import LivenessCheck
 from yrnode.checks.process import Frozen
-from yrnode.checks.progress import ProgressCheck, read_page
+from yrnode.checks.progress import ProgressCheck, read_page, shares
 from yrnode.checks.pulse import AFTERMATH_S, LATE_S, Pulse
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, Verdict
@@ -531,3 +531,138 @@ async def test_a_failure_while_the_daemon_slept_is_void(monkeypatch: pytest.Monk
     assert result.verdict is UNKNOWN
     assert "this daemon itself was held up for" in result.evidence
     assert "no answer within 1 s" in result.evidence
+
+
+# several engines behind one server
+
+
+@dataclass
+class Several:
+    """A head with engines that the test sets: who owns up to which requests, who moves, who answers."""
+
+    load: int = 0
+    owns: list[int] = field(default_factory=lambda: [0, 0])
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    answers: list[bool] = field(default_factory=lambda: [True, True])
+    asked: list[int] = field(default_factory=list)
+
+    async def completion(self, request: web.Request) -> web.Response:
+        rank = int(request.headers["X-data-parallel-rank"])
+        self.asked.append(rank)
+        if not self.answers[rank]:
+            await asyncio.Event().wait()
+        body = {"choices": [{"finish_reason": "length"}], "usage": {"completion_tokens": 1}}
+        return web.json_response(body)
+
+    async def loads(self, _: web.Request) -> web.Response:
+        return web.json_response({"server_load": self.load})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        lines = [f'vllm:num_requests_running{{engine="{n}"}} {own}.0' for n, own in enumerate(self.owns)]
+        lines += [f'vllm:generation_tokens_total{{engine="{n}"}} {count}.0' for n, count in enumerate(self.tokens)]
+        return web.Response(text="\n".join(lines) + "\n")
+
+
+@dataclass
+class HeadLab:
+    head: Several
+    tools: Tools
+    clock: Clock
+    canary: Check
+    progress: Check
+
+    async def read(self, after_s: float = 2.0) -> Result:
+        self.clock.now += after_s
+        return await self.progress.probe(TARGET)
+
+    async def ask(self, after_s: float = 0.0) -> Result:
+        self.clock.now += after_s
+        return await self.canary.probe(TARGET)
+
+
+@pytest_asyncio.fixture
+async def headed(http: aiohttp.ClientSession) -> AsyncIterator[HeadLab]:
+    head, port = Several(), free_port()
+    app = web.Application()
+    app.router.add_post("/v1/completions", head.completion)
+    app.router.add_get("/load", head.loads)
+    app.router.add_get("/metrics", head.metrics)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    clock = Clock()
+    shared = Tools(http, None, lambda: 0.0, clock)  # type: ignore[arg-type]
+    both = {"url": f"http://127.0.0.1:{port}", "ranks": (0, 1)}
+    asks = {**both, "model": "m", "key": "", "group": "serve", "idle_s": 30.0, "answer_s": 0.2}
+    told = {**both, "load": True, "stall_timeout_s": 180.0}
+    canary = make(CheckSpec("canary", "canary", 1.0, 35.0, params=asks), shared)
+    progress = make(CheckSpec("progress", "progress", 2.0, 5.0, params=told), shared)
+    lab = HeadLab(head, shared, clock, canary, progress)
+    assert (await lab.ask()).evidence.startswith("2 engines: completion: 1 token")
+    assert sorted(head.asked) == [0, 1], "a start is proven by every engine"
+    head.asked.clear()
+    assert (await lab.read()).evidence == "2 engines: idle"
+    yield lab
+    await runner.cleanup()
+
+
+async def test_idle_engines_are_asked_one_after_another(headed: HeadLab) -> None:
+    assert (await headed.ask(27.0)).verdict is OK
+    assert headed.head.asked == []
+    for after_s in (1.0, 1.0, 1.0):
+        assert (await headed.ask(after_s)).verdict is OK
+    assert headed.head.asked == [0, 1]
+
+
+async def test_an_idle_engine_that_does_not_answer_is_found_behind_one_that_does(headed: HeadLab) -> None:
+    headed.head.answers[1] = False
+    found = [await headed.ask(after_s) for after_s in (30.0, 1.0)]
+    assert [r.verdict for r in found] == [OK, FAIL]
+    assert (found[1].evidence, found[1].facts) == ("engine 1: canary: no token within 0.2 s", {"missed": 1})
+    assert (await headed.ask(0.1)).facts == {"missed": 2}
+    await headed.read()
+    late = await headed.read(60.0)
+    assert late.evidence.startswith("engine 1: 0 in flight, nothing has moved for 93 s")
+
+
+async def test_a_busy_engine_does_not_hide_one_that_stands(headed: HeadLab) -> None:
+    head = headed.head
+    head.load, head.owns, head.answers[1] = 3, [2, 1], False
+    await headed.read()
+    for _ in range(6):
+        head.tokens[0] += 5
+        result = await headed.read()
+    assert (result.verdict, result.facts["still_s"]) == (FAIL, 14.0)
+    assert result.evidence.startswith("engine 1: 1 in flight, nothing has moved for 14 s")
+    assert [(await headed.ask(0.1)).facts for _ in range(2)] == [{"missed": 1}, {"missed": 2}]
+    assert set(head.asked) == {1}, "who moves is not asked"
+
+
+async def test_a_request_that_no_engine_owns_up_to_is_looked_for_at_those_that_say_they_have_none(
+    headed: HeadLab,
+) -> None:
+    """An engine that was stopped while idle goes on publishing that nothing runs."""
+    head = headed.head
+    head.load, head.owns, head.answers[1] = 3, [2, 0], False
+    await headed.read()
+    for _ in range(6):
+        head.tokens[0] += 5
+        result = await headed.read()
+    assert result.evidence.startswith("engine 1: 1 in flight, nothing has moved for 14 s")
+    assert (await headed.ask()).facts == {"missed": 1}
+    assert head.asked == [1]
+
+
+async def test_a_stopped_process_has_every_engine_asked_at_once(headed: HeadLab) -> None:
+    headed.head.answers[1] = False
+    headed.tools.ledgers.of(TARGET.component, TARGET.instance).stopped = True
+    assert (await headed.ask(1.0)).facts == {"missed": 1}
+    assert sorted(headed.head.asked) == [0, 1]
+
+
+def test_what_each_engine_has() -> None:
+    assert shares(7, [(None, 2)]) == [7], "one engine: the server's count"
+    assert shares(None, [(None, 2)]) == [2]
+    assert shares(None, [(None, 2), (None, 0)]) == [2, 0]
+    assert shares(5, [(None, 2), (None, 0), (None, 1)]) == [2, 2, 1]
+    assert shares(2, [(None, 2), (None, 1)]) == [2, 1]

@@ -100,6 +100,34 @@ def test_a_head_and_a_headless_server(host_of: HostOf) -> None:
     assert [c.name for c in other.gates] == ["health", "canary"]
     assert (checks["health"].watch, checks["health"].params["url"]) == (False, "http://10.0.0.1:7000/health")
     assert checks["canary"].params["idle_s"] == math.inf
+    # each engine is asked by name: its own by the headless server, all by the head
+    of = {c.name: c.params.get("ranks") for c in head.checks}
+    assert checks["canary"].params["ranks"] == (1, 2)
+    assert (of["canary"], of["progress"]) == ((0, 1, 2), (0, 1, 2))
+
+
+HEAD_ONLY = "nodes: {n0: {args: {ssl-certfile: /c, root-path: /v, api-key: sesame, served-model-name: m0}}}"
+
+
+def test_a_headless_server_asks_its_head_as_the_head_was_told_to_listen(host_of: HostOf) -> None:
+    text = HEADLESS.replace("mode: headless", f"mode: headless, {HEAD_ONLY}, args: {{api-server-count: 2}}")
+    head = by_name(host_of(text))["rank/serve/0"]
+    other = by_name(host_of(text, "n1"))["rank/serve/1"]
+    assert other.url == head.url == "https://10.0.0.1:7000/v"
+    keys = ("url", "model", "key", "group")
+    asked = [{k: c.params[k] for k in keys} for s in (head, other) for c in s.checks if c.name == "canary"]
+    assert asked[0] == asked[1] == {"url": head.url, "model": "m0", "key": "sesame", "group": "serve"}
+    # vllm refuses it beside --headless; of several servers /load counts one
+    assert flags(head.argv)["api-server-count"] == "2"
+    assert "api-server-count" not in flags(other.argv)
+    assert next(c.params["load"] for c in head.checks if c.name == "progress") is False
+
+
+def test_a_group_in_one_head_has_no_peers_to_meet(host_of: HostOf) -> None:
+    spec = by_name(host_of(BASE.replace("model:", "mode: headless, model:")))["rank/serve/0"]
+    assert not [f for f in flags(spec.argv) if f.startswith("data-parallel") or f in ("headless", "api-server-count")]
+    assert not any("ranks" in c.params for c in spec.checks)
+    assert next(c.params["load"] for c in spec.checks if c.name == "progress") is True
 
 
 def test_a_rank_alone_has_no_data_parallel_flags_and_no_cache_of_its_own_accord(host_of: HostOf) -> None:

@@ -1,6 +1,5 @@
 """The stand-in alone: its knobs, its faults, and limits that would take a real vLLM minutes to reach."""
 
-import contextlib
 import json
 import os
 import signal

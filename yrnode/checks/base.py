@@ -19,11 +19,20 @@ from yrnode.store.members import Members
 
 @dataclass(frozen=True)
 class Target:
-    """The instance that is probed. `pid` is None until its main process is known."""
+    """The instance that is probed. `pid` is None until its main process is known.
+
+    `engine`: the one that is meant of several behind one server, by its rank.
+    """
 
     component: str
     instance: str
     pid: int | None
+    engine: int | None = None
+
+    @property
+    def asked(self) -> str:
+        """Whose ledger it is."""
+        return self.component if self.engine is None else f"{self.component} engine {self.engine}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Stateless:
         return self.tools.pulse.clock()
 
     def ledger(self, target: Target) -> Ledger:
-        return self.tools.ledgers.of(target.component, target.instance)
+        return self.tools.ledgers.of(target.asked, target.instance)
 
     async def close(self) -> None:
         await asyncio.sleep(0)

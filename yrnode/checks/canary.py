@@ -29,7 +29,8 @@ LATE_S = 0.5
 
 
 class CanaryCheck(Stateless):
-    """params: `url`, `model`, `key`, `group`, `idle_s` (from one idle canary to the next), `answer_s` (patience).
+    """params: `url`, `model`, `key`, `group`, `idle_s` (from one idle canary to the next), `answer_s` (patience),
+    and where there are several engines `rank`, the one that is asked.
 
     facts: `missed`, how many in a row were out of time. Only these are a sign of a hang. A refusal that is about us
     proves that the server serves; `refused` says so.
@@ -87,9 +88,10 @@ class CanaryCheck(Stateless):
             answer_s = max(patience_s, answer_s)
         began, moves = time.monotonic(), ledger.moves
         words = (self.param("url"), self.param("model"), f"canary {time.time_ns()}", 1, self.param("key"))
+        rank = self.spec.params.get("rank")
         ledger.ask()
         try:
-            status, body = await within(complete(self.tools.http, *words), answer_s)
+            status, body = await within(complete(self.tools.http, *words, rank), answer_s)
         except asyncio.TimeoutError:
             late_s = time.monotonic() - began - answer_s
             if late_s > LATE_S:

@@ -39,10 +39,21 @@ class CompletionCheck(Stateless):
 
 
 async def complete(
-    http: aiohttp.ClientSession, url: str, model: str, prompt: str, max_tokens: int, key: str = ""
+    http: aiohttp.ClientSession,
+    url: str,
+    model: str,
+    prompt: str,
+    max_tokens: int,
+    key: str = "",
+    rank: int | None = None,
 ) -> tuple[int, Any]:
-    """One completion without streaming: HTTP status and the decoded body (text where it is no JSON)."""
+    """One completion without streaming: HTTP status and the decoded body (text where it is no JSON).
+
+    `rank`: the engine that is to answer, of several behind one server.
+    """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if rank is not None:
+        headers["X-data-parallel-rank"] = str(rank)
     request = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
     async with http.post(f"{url}/v1/completions", json=request, headers=headers, ssl=UNVERIFIED) as response:
         try:

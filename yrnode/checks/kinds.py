@@ -8,6 +8,7 @@ from collections.abc import Callable
 from yrnode.checks.base import Check, Target, Tools
 from yrnode.checks.canary import CanaryCheck
 from yrnode.checks.completion import CompletionCheck
+from yrnode.checks.each import EachEngine
 from yrnode.checks.engine import EngineCheck
 from yrnode.checks.etcd import EtcdAlarmCheck, EtcdQuorumCheck, EtcdReadCheck, EtcdWriteCheck
 from yrnode.checks.http import HttpCheck
@@ -39,10 +40,14 @@ KINDS: dict[str, Callable[[CheckSpec, Tools], Check]] = {
     "worker-ring": RingCheck,
     "worker-kv": KvCheck,
 }
+_EACH = ("canary", "retrieval")
+"""What asks for completions."""
 
 
 def make(spec: CheckSpec, tools: Tools) -> Check:
-    return _Attended(KINDS[spec.kind](spec, tools), tools)
+    kind = KINDS[spec.kind]
+    several = spec.kind in _EACH and spec.params.get("ranks")
+    return _Attended(EachEngine(spec, tools, kind) if several else kind(spec, tools), tools)
 
 
 class _Attended:

@@ -7,12 +7,15 @@ API server; what moves is told by all series of the engine together.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target, Tools
+from yrnode.checks.each import worst
 from yrnode.checks.http import UNVERIFIED, reason
-from yrnode.checks.ledger import Marks
+from yrnode.checks.ledger import Ledger, Marks
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, fail, ok, unknown
 
@@ -21,10 +24,14 @@ _SERIES = b"vllm:"
 # counted in the API server when a client goes away, whatever the engine does
 _NOT_THE_ENGINE = (b"vllm:request_", b"vllm:e2e_request_")
 _IN_FLIGHT = (b"vllm:num_requests_running{", b"vllm:num_requests_waiting{")
+_ENGINE = b'engine="'
+Seen = tuple[Marks | None, int]
+"""An engine's series, None where there are none, and the requests that it has not finished, as it sees them."""
 
 
 class ProgressCheck(Stateless):
-    """params: `url`, `load` (whether the server counts its load), `stall_timeout_s`.
+    """params: `url`, `load` (whether the server counts its load), `stall_timeout_s`, and where there are several
+    engines behind the server `ranks`: each is judged for itself.
 
     Fails when nothing has moved for five periods. facts: `still_s`, for how long nothing has moved, and `limit_s`,
     from which on that is a hang although the processes work: `stall_timeout_s`, or twice the longest stand that has
@@ -37,18 +44,28 @@ class ProgressCheck(Stateless):
         self._quiet_s = QUIET_PERIODS * spec.period_s
 
     async def probe(self, target: Target) -> Result:
-        ledger = self.ledger(target)
-        ledger.quiet_s = self._quiet_s
+        several: tuple[int, ...] = self.spec.params.get("ranks", ())
+        targets = [replace(target, engine=rank) for rank in several] or [target]
+        ledgers = [self.ledger(t) for t in targets]
+        missed = any(ledger.missed for ledger in ledgers)
         try:
-            in_flight = await self._load() if self.param("load") else None
-            marks, unfinished = None, 0
-            if in_flight or in_flight is None or ledger.missed:
-                marks, unfinished = await self._series()
-                in_flight = unfinished if in_flight is None else in_flight
+            load = await self._load() if self.param("load") else None
+            page = await self._page() if load or load is None or missed else b""
+            seen = read_pages(page, several) if several else [read_page(page)]
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, KeyError, TypeError) as e:
             return unknown(f"progress cannot be read: {reason(e)}")
         now = self.clock()
-        ledger.read(in_flight, marks, now, unfinished)
+        found = []
+        for ledger, in_flight, (marks, unfinished) in zip(ledgers, shares(load, seen), seen, strict=True):
+            ledger.quiet_s = self._quiet_s
+            ledger.read(in_flight, marks, now, unfinished)
+            found.append(self._judge(ledger, in_flight, marks, now))
+        if not several:
+            return found[0]
+        weight = [(ledger.missed, ledger.still_s(now)) for ledger in ledgers]
+        return worst(several, found, weight)
+
+    def _judge(self, ledger: Ledger, in_flight: int, marks: Marks | None, now: float) -> Result:
         if in_flight == 0 and not ledger.missed:
             return ok("idle")
         still_s, stuck_s = ledger.still_s(now), ledger.stuck_s(now)
@@ -78,15 +95,40 @@ class ProgressCheck(Stateless):
                 return None
             return int((await response.json(content_type=None))["server_load"])
 
-    async def _series(self) -> tuple[Marks | None, int]:
-        """The engine's series, None where there are none, and the requests in flight as the engine sees them."""
+    async def _page(self) -> bytes:
         async with self.tools.http.get(f"{self.param('url')}/metrics", ssl=UNVERIFIED) as response:
-            page = await response.read() if response.status == 200 else b""
-        return read_page(page)
+            return await response.read() if response.status == 200 else b""
 
 
-def read_page(page: bytes) -> tuple[Marks | None, int]:
-    lines = [x for x in page.split(b"\n") if x.startswith(_SERIES) and not x.startswith(_NOT_THE_ENGINE)]
+def read_page(page: bytes) -> Seen:
+    return _seen(_engine_lines(page))
+
+
+def read_pages(page: bytes, ranks: Sequence[int]) -> list[Seen]:
+    """What each of several engines publishes."""
+    lines: dict[bytes, list[bytes]] = {b"%d" % rank: [] for rank in ranks}
+    for line in _engine_lines(page):
+        lines.get(line.partition(_ENGINE)[2].partition(b'"')[0], []).append(line)
+    return [_seen(own) for own in lines.values()]
+
+
+def shares(load: int | None, seen: Sequence[Seen]) -> list[int]:
+    """Requests in flight at each engine, `load` (None: not told) at all together.
+
+    Where there are several, what none of them owns up to may be at any of those that say they have none.
+    """
+    if load is not None and len(seen) == 1:
+        return [load]
+    own = [unfinished for _, unfinished in seen]
+    hidden = max(0, (load or 0) - sum(own))
+    return [n or hidden for n in own]
+
+
+def _engine_lines(page: bytes) -> list[bytes]:
+    return [x for x in page.split(b"\n") if x.startswith(_SERIES) and not x.startswith(_NOT_THE_ENGINE)]
+
+
+def _seen(lines: list[bytes]) -> Seen:
     gauges = [float(x.rpartition(b" ")[2]) for x in lines if x.startswith(_IN_FLIGHT)]
     tokens = [x for x in lines if b"tokens" in x.partition(b"{")[0]]
     marks = Marks(hash(b"\n".join(lines)), hash(b"\n".join(tokens))) if lines else None

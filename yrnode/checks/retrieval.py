@@ -32,7 +32,8 @@ _HITS = b"vllm:external_prefix_cache_hits_total{"
 
 class RetrievalCheck(Stateless):
     """params: `url`, `model`, `key`, `group`, `idle_s` (from one prompt to the next), `answer_s` (patience),
-    `words` (length of a prompt, more than a block).
+    `words` (length of a prompt, more than a block), and where there are several engines `rank`, the one that is
+    asked.
 
     facts: `lost`, how many prompts in a row were not answered while a shorter one, sent later, was. That the cache
     did not hold a prompt is no fault.
@@ -86,13 +87,13 @@ class RetrievalCheck(Stateless):
         self._retrieved = False
         if result.verdict is Verdict.OK:
             prompts = self.tools.ledgers.prompts(self.param("group"))
-            prompts.pop(target.component, None)
-            prompts[target.component] = prompt
+            prompts.pop(target.asked, None)
+            prompts[target.asked] = prompt
         return result
 
     async def _read(self, target: Target, ledger: Ledger) -> Result:
         prompts = self.tools.ledgers.prompts(self.param("group"))
-        prompt = self._other(target) or prompts[target.component]
+        prompt = self._other(target) or prompts[target.asked]
         self._retrieved = True
         return await self._ask(ledger, prompt, self.param("answer_s") * min(MOST_PATIENCE, 2**ledger.lost))
 
@@ -150,7 +151,7 @@ class RetrievalCheck(Stateless):
     async def _complete(self, prompt: str) -> Result:
         try:
             words = (self.param("url"), self.param("model"), prompt, 1, self.param("key"))
-            return judge(*await complete(self.tools.http, *words))
+            return judge(*await complete(self.tools.http, *words, self.spec.params.get("rank")))
         except aiohttp.ClientError as e:
             return blamed(e, f"completion: {reason(e)}")
 
@@ -161,5 +162,7 @@ class RetrievalCheck(Stateless):
                 page = await response.read() if response.status == 200 else b""
         except aiohttp.ClientError:
             return None
-        found = [float(x.rpartition(b" ")[2]) for x in page.split(b"\n") if x.startswith(_HITS)]
+        rank = self.spec.params.get("rank")
+        engine = b"" if rank is None else b'engine="%d"' % rank
+        found = [float(x.rpartition(b" ")[2]) for x in page.split(b"\n") if x.startswith(_HITS) and engine in x]
         return int(sum(found)) if found else None

@@ -13,7 +13,16 @@ from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
 from yrnode.config.group import Group
-from yrnode.config.layout import Server, data_parallel_size, group_nodes, head_address, servers, worker_address
+from yrnode.config.layout import (
+    Server,
+    data_parallel_size,
+    group_nodes,
+    head_address,
+    head_node,
+    server_url,
+    servers,
+    worker_address,
+)
 from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
@@ -41,6 +50,9 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     name = server.name
     bin_argv = environment.find_program(cluster.bin.vllm, host.engine_env)
     args = {**_derived(host, server, group), **node_args(group, host.node)}
+    if server.port is None:
+        # the group's word for it is about the head; vllm refuses it beside --headless
+        args.pop("api-server-count", None)
     words = [*bin_argv, "serve", group.model, *args_list(args)]
     # false drops a flag: nothing follows from it
     args = {flag: value for flag, value in args.items() if value is not False}
@@ -69,8 +81,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         env.pop(gone, None)
     strays.refuse_service_link(host, server.group, env)
     # a headless server has no port: the head answers for it
-    at = f"{head_address(cluster, group) if server.port is None else host.address}:{server.port or group.port}"
-    url = f"{'https' if 'ssl-certfile' in args else 'http'}://{at}{args.get('root-path', '')}"
+    url = server_url(cluster, server if server.port is not None else servers(server.group, group)[0])
     return ComponentSpec(
         name,
         "rank",
@@ -141,7 +152,6 @@ def _data_parallel(host: Host, server: Server, group: Group) -> dict[str, Any]:
         flags["data-parallel-rank"] = str(server.number)
     else:
         flags["data-parallel-size-local"] = str(server.count)
-        # several API servers would count their requests each for itself
         flags |= (
             {"data-parallel-start-rank": str(server.number)} if server.port is None else {"api-server-count": "1"}
         )
@@ -153,18 +163,21 @@ def _data_parallel(host: Host, server: Server, group: Group) -> dict[str, Any]:
 def _checks(
     host: Host, server: Server, group: Group, url: str, args: Mapping[str, Any], env: Mapping[str, str]
 ) -> tuple[CheckSpec, ...]:
-    asks: dict[str, Any] = {
-        "url": url,
-        "model": served_name(group, args),
-        "key": api_key(args, env),
-        "group": server.group,
-    }
-    told = {"url": url, "load": "enable-server-load-tracking" in args, "stall_timeout_s": STALL_TIMEOUT_S}
+    headless = server.port is None
+    model, key = asked(host, group) if headless else (served_name(group, args), api_key(args, env))
+    asks: dict[str, Any] = {"url": url, "model": model, "key": key, "group": server.group}
+    ranks = engines(server, group)
+    # several API servers count their requests each for itself; a head without the flag has one for each rank
+    alone_it_counts = str(args.get("api-server-count", 0 if ranks else 1)) == "1"
+    load = "enable-server-load-tracking" in args and alone_it_counts
+    told = {"url": url, "load": load, "stall_timeout_s": STALL_TIMEOUT_S}
     # every rank of a group waits for the slowest, wherever that is
     alone = {"alone": data_parallel_size(group) == 1 or set(group_nodes(group)) == {host.node}}
-    headless = server.port is None
-    # a headless server asks its head only whether all have met, and whether an engine of its own that stands hangs it
+    # a headless server asks its head for its own engines: at the start, and when one of them is seen to be stopped
     asks |= {"idle": not headless}
+    if ranks:
+        asks |= {"ranks": ranks}
+        told |= {"ranks": ranks}
     health = CheckSpec(
         "health", "http", 5.0, 5.0, failures=3, gate=True, watch=not headless, params={"url": f"{url}/health"}
     )
@@ -183,6 +196,14 @@ def _checks(
     if headless:
         return (*processes, canary)
     return (*processes, progress, canary, *_cache_checks(args, asks))
+
+
+def engines(server: Server, group: Group) -> tuple[int, ...]:
+    """The ranks that are asked for by name behind a head: all by the head, its own by a headless server."""
+    if group.mode == "external" or data_parallel_size(group) == 1:
+        return ()
+    first, count = (0, data_parallel_size(group)) if server.port is not None else (server.number, server.count)
+    return tuple(range(first, first + count))
 
 
 def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[CheckSpec, ...]:
@@ -225,9 +246,9 @@ def target(spec: ComponentSpec) -> RankTarget:
 
 
 def asked(host: Host, group: Group) -> tuple[str, str]:
-    """The model's name and the key for requests to any rank of the group."""
-    args = node_args(group, next(iter(group.ranks)))
-    env = node_env(host.cluster, group, next(iter(group.ranks)))
+    """The model's name and the key for requests to the group, as its head has them."""
+    args = node_args(group, head_node(group))
+    env = node_env(host.cluster, group, head_node(group))
     return served_name(group, args), api_key(args, env)
 
 
