@@ -192,7 +192,7 @@ class Supervisor:
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             upkeep = shared = peers = None
-            routing = self._routing = Routing(self._world, self._cluster, http, self.events, self._units, self._groups)
+            self._routing = Routing(self._world, self._cluster, http, self.events, self._units, self._groups)
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)
@@ -207,7 +207,7 @@ class Supervisor:
                 reaper.close()
                 if self._drilling is not None:
                     self._drilling.cancel()
-                for part in (routing, peers, shared):
+                for part in (self._routing, peers, shared):
                     if part is not None:
                         await part.close()
                 await watch.close()
