@@ -44,7 +44,7 @@ def cluster_of(tmp_path: Path, certs: Certs) -> ClusterOf:
 
 
 async def test_a_client_from_the_cluster_file(tls_etcd: Etcd, cluster_of: ClusterOf, prefix: str) -> None:
-    enable_auth(tls_etcd, prefix)
+    enable_auth(tls_etcd.call, prefix)
     store = connect(cluster_of(f"external: ['{tls_etcd.url}'], {cluster_of.tls}, {cluster_of.auth}"))
     try:
         await store.put(prefix, b"1")

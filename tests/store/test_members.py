@@ -44,7 +44,7 @@ async def test_the_leader_is_lost(
     connect: Connect, own_etcds: list[Etcd], prefix: str, fault: str, credentials: Credentials
 ) -> None:
     if credentials.user:
-        enable_auth(own_etcds[0], prefix)
+        enable_auth(own_etcds[0].call, prefix)
     urls = [etcd.url for etcd in own_etcds]
     leader = await leader_of(own_etcds, connect, credentials)
     # it is asked first, and the watch hangs on it

@@ -75,7 +75,7 @@ async def test_etcd_must_be_the_one_that_its_certificate_names(
 
 
 async def test_a_user_with_the_rights_that_yrnode_needs(connect: Connect, own_etcd: Etcd, prefix: str) -> None:
-    enable_auth(own_etcd, prefix, more=["guest"])
+    enable_auth(own_etcd.call, prefix, more=["guest"])
     await everything(connect, own_etcd, NODE, prefix)
     for credentials, text in (
         (Credentials(user="guest", password=PASSWORD), "permission denied"),
@@ -99,7 +99,7 @@ async def test_auth_that_is_enabled_under_way(
         assert [r.message for r in caplog.records if "not enabled" in r.message] == [
             f"etcd {own_etcd.url} asks nobody who he is: its auth is not enabled"
         ]
-        enable_auth(own_etcd, prefix)
+        enable_auth(own_etcd.call, prefix)
         await store.put(prefix + "b", b"1")
         await events_until(watch, prefix + "b")
 
@@ -107,7 +107,7 @@ async def test_auth_that_is_enabled_under_way(
 async def test_a_token_that_has_run_out_is_replaced(connect: Connect, own_etcd: Etcd, prefix: str) -> None:
     own_etcd.argv += ["--auth-token-ttl=1"]
     own_etcd.restart()
-    enable_auth(own_etcd, prefix)
+    enable_auth(own_etcd.call, prefix)
     store = connect(own_etcd.url, credentials=NODE)
     async with store.watch(prefix, await store.list(prefix)) as watch:
         await store.put(prefix + "a", b"1")
@@ -131,5 +131,5 @@ async def test_a_certificate_and_a_user(
     connect: Connect, etcd_binary: Path, tmp_path: Path, certs: Certs, prefix: str
 ) -> None:
     with start_etcd(tmp_path, etcd_binary, extra=["--client-cert-auth"], certs=certs) as etcd:
-        enable_auth(etcd, prefix)
+        enable_auth(etcd.call, prefix)
         await everything(connect, etcd, own(certs, user=NODE), prefix)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from tests.support.etcd import Etcd, encoded
+from tests.support.etcd import encoded
 
 PASSWORD = "s3cret-of-the-store"
 
 
-def enable_auth(etcd: Etcd, *prefixes: str, more: Sequence[str] = ()) -> None:
-    """From now on etcd asks who it is. `node` may read and write the prefixes; `more` are users without a right."""
-    calls: list[tuple[str, dict[str, object]]] = [
+def enable_auth(call: Callable[[str, Mapping[str, Any]], object], *prefixes: str, more: Sequence[str] = ()) -> None:
+    """From now on etcd asks who it is. `node` may read and write the prefixes; `more` are users without a right.
+
+    `call` sends a path and a body to etcd's gateway.
+    """
+    calls: list[tuple[str, dict[str, Any]]] = [
         *(("auth/user/add", {"name": name, "password": PASSWORD}) for name in ("root", "node", *more)),
         *(("auth/role/add", {"name": name}) for name in ("root", "nodes")),
         *(("auth/role/grant", {"name": "nodes", "perm": _readwrite(prefix)}) for prefix in prefixes),
@@ -20,7 +24,7 @@ def enable_auth(etcd: Etcd, *prefixes: str, more: Sequence[str] = ()) -> None:
         ("auth/enable", {}),
     ]
     for path, body in calls:
-        etcd.call(path, body)
+        call(path, body)
 
 
 def _readwrite(prefix: str) -> dict[str, str]:
