@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.policy.build import FAILING, PASSED, snapshot, view
+from yrnode.model.board import PROTOCOL, Board, Peer
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import State
 from yrnode.model.verdict import Tally, unknown
@@ -63,3 +64,13 @@ def test_the_words() -> None:
     Notices(events).look(snapshot(worker(FAILING)))
     (event,) = events.since(0)
     assert (event.text, event.evidence, event.reason) == ("check observes fails", "HTTP 503", "check")
+
+
+def test_another_protocol_is_told_once_and_when_it_is_over() -> None:
+    events = EventLog(None)
+    notices = Notices(events)
+    alone, mixed = snapshot(), snapshot(board=Board(nodes={"n1": Peer("i", protocol=PROTOCOL + 1)}))
+    for s in (alone, mixed, mixed, alone, alone):
+        notices.look(s)
+    found = [(e.what, e.reason) for e in events.since(0)]
+    assert found == [("protocol", "check"), ("protocol", "recovered")]

@@ -15,9 +15,12 @@ import pytest_asyncio
 from tests.support.agent import GROUP, Agent, until
 from tests.support.etcd import ETCD_35, free_port, start_etcd
 from yrnode.model.action import Action
+from yrnode.model.board import PROTOCOL, Intent, Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, Stage
 from yrnode.node import peers, world
+from yrnode.store import codec
+from yrnode.store.interface import Delete
 
 WHY = Cause(Reason.EXITED, "exited")
 
@@ -57,6 +60,21 @@ async def test_what_is_written_says_who_and_when(agent: Agent) -> None:
     record = await agent.read_record()
     assert record.by == "n0"
     assert record.at > 1e9
+
+
+async def test_beside_another_protocol_no_record_is_written(agent: Agent) -> None:
+    other = Peer("later", protocol=PROTOCOL + 1)
+    n = agent.life[0]
+    await agent.store.put(agent.keys.node("n1"), codec.dump(codec.peer_dict(other)))
+    await until("it is seen", lambda: "n1" in agent.world.board.nodes)
+    agent.restart()
+    # what was read after the wish has had its rounds
+    mark = await agent.store.put(agent.keys.intent("n9"), codec.dump(codec.intent_dict(Intent(1))))
+    await until("a later key is heeded", lambda: agent.world.board.revision >= mark and "n9" in agent.world.intents)
+    assert (await agent.read_record()).n == n
+    assert agent.ready
+    await agent.store.txn([], [Delete(agent.keys.node("n1"))])
+    await until("the next life", lambda: agent.ready and agent.life == (n + 1, "go"))
 
 
 async def test_a_node_that_is_there_or_fenced_already_is_not_fenced(agent: Agent) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tests.simulation.node import CACHE, GROUP, PAIR, Node, Process, group_of
 from tests.simulation.store import ModelStore
 from yrnode.model.action import Action
-from yrnode.model.board import Board, BoardMove
+from yrnode.model.board import PROTOCOL, Board, BoardMove
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, Phase, Stage
 from yrnode.model.snapshot import ComponentView
@@ -51,6 +51,7 @@ class Cluster:
         self._count = 0
         self.history: deque[str] = deque(maxlen=HISTORY)
         self.store = ModelStore()
+        self.protocol = PROTOCOL
         self.left = ""
         """A node that the cluster file no longer has for the serving group."""
         self.nodes = {name: Node(self, name) for name in self.names}
@@ -140,6 +141,10 @@ class Cluster:
         self.at(self.now + 1.0, self.sweep)
 
     def commit(self, node: Node, action: Action, seen: Board, fences: dict[str, int]) -> bool:
+        if action.move is not GroupMove.TELL:
+            others = [n for n, p in seen.nodes.items() if p.protocol != node.protocol and n != node.name]
+            if others:
+                self.broken(f"H: {action.move.value} of {action.target} beside {', '.join(others)}")
         done = self._commit(node, action, seen, fences)
         if done:
             self.published()

@@ -74,6 +74,23 @@ class Fates:
             node.lost = True
             self._later(self.c.draw(20.0, 100.0), lambda: self._fence(node))
 
+    def protocol_changes(self, node: Node) -> None:
+        """An upgrade to another protocol, node by node."""
+        self._upgrade(node, self.c.protocol + 1)
+        self._later(self.c.draw(5.0, 60.0), self._upgrade_all)
+
+    def _upgrade_all(self) -> None:
+        self.c.protocol = max(n.protocol for n in self.c.nodes.values())
+        for node in self.c.nodes.values():
+            self._later(self.c.draw(0.0, 20.0), lambda n=node: self._upgrade(n, self.c.protocol))
+
+    def _upgrade(self, node: Node, protocol: int) -> None:
+        if node.protocol != protocol:
+            node.protocol = protocol
+            if node.daemon_up:
+                node.end_daemon()
+                self._later(self.c.draw(0.3, 3.0), lambda: self.daemon(node))
+
     # the way to the store, and the store
 
     def cut(self, node: Node) -> None:
@@ -145,6 +162,7 @@ class Fates:
 
     def stop(self) -> None:
         """Faults stop, and operators want everything to run."""
+        self._upgrade_all()
         for node in self.c.nodes.values():
             node.cut_until = node.deaf_until = -1.0
             if node.host_up and not node.daemon_up:
@@ -223,6 +241,7 @@ ALL = (
     + ["cut", "deaf", "late_watch", "lease_lapses", "store_down", "store_down", "store_emptied", "store_copied"]
     + ["node_leaves_the_file"] * 2
     + ["store_restored", "operator_restarts", "operator_stops_node", "operator_stops_group", "operator_pauses"]
+    + ["protocol_changes"]
 )
 NO_OPERATOR = [k for k in ALL if not k.startswith("operator")]
 

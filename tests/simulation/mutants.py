@@ -16,7 +16,7 @@ from yrnode.model.board import BoardMove
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
-from yrnode.policy import component, coupling, evidence, gather, group, intents
+from yrnode.policy import component, coupling, evidence, gather, group, intents, protocol
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,10 @@ def _a_coupled_restart_is_evidence(m: pytest.MonkeyPatch) -> None:
     m.setattr(evidence, "of", of)
 
 
+def _any_protocol(m: pytest.MonkeyPatch) -> None:
+    m.setattr(protocol, "strangers", lambda s: {})
+
+
 def _no_deadline(m: pytest.MonkeyPatch) -> None:
     whole = component.fault
 
@@ -141,6 +145,7 @@ MUTANTS = [
     Mutant("members of the old record forgotten", "A", _story("node_leaves_the_file"), _old_members_forgotten),
     Mutant("one that stops is taken along again", "B", _story(*RANKS, pair=True), _taken_along_again),
     Mutant("a coupled restart is evidence", "B", _story(*RANKS, pair=True), _a_coupled_restart_is_evidence),
+    Mutant("any protocol will do", "H", _story(*RANKS, "protocol_changes", "protocol_changes"), _any_protocol),
     Mutant("a deadline is no evidence", "G", _story(*STARTS), _no_deadline),
     Mutant("an older record is believed", "E", _story(*STORES, *RANKS), _believes_an_older_record),
     Mutant(

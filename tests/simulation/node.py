@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.model.action import Action
-from yrnode.model.board import BoardMove, Peer
+from yrnode.model.board import PROTOCOL, BoardMove, Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, Phase
 from yrnode.model.snapshot import Absence, GroupView
@@ -73,6 +73,7 @@ class Node:
         self.disk: dict[str, GroupView] = {}
         self.intents: dict[str, Any] = {}
         self.known_store = ""
+        self.protocol = PROTOCOL
         self.life = 0
         """Counts daemons: what was begun by an earlier one is void."""
         self.lease_until = -1.0
@@ -108,6 +109,7 @@ class Node:
         now = self.cluster.now
         self.daemon_up, self.life = True, self.life + 1
         self.world = self.make()
+        self.world.protocol = self.protocol
         for name, kept in self.disk.items():
             self.world.groups[name] = replace(
                 self.world.groups[name],
@@ -121,7 +123,8 @@ class Node:
             self.world.heed(target, intent)
         for name, process in self.processes.items():
             self.adopt(name, process)
-        self.proven_at, self.broken = -1.0, True
+        # a new daemon has a lease of its own, and puts its node's key anew
+        self.lease_until, self.proven_at, self.broken = -1.0, -1.0, True
         self.tick(self.life)
 
     def adopt(self, name: str, process: Process) -> None:
@@ -164,7 +167,7 @@ class Node:
         now, c = self.cluster.now, self.cluster
         if self.reaches():
             if now >= self.lease_until or self.name not in c.store.board.nodes:
-                c.store.join(self.name, Peer(f"{self.name}-{self.life}"))
+                c.store.join(self.name, Peer(f"{self.name}-{self.life}", protocol=self.protocol))
                 c.published()
             self.lease_until = self.leased_until = now + trust.LEASE_S
             if self.broken:

@@ -49,6 +49,7 @@ SCENARIOS = {
     "the two, and a store that is lost": Scenario(
         2, ("rank_dies", "rank_dies", "host_reboots", "store_emptied", *_STORE), 6, pair=True
     ),
+    "a protocol that changes": Scenario(3, ("rank_dies", "daemon_dies", "protocol_changes", "protocol_changes"), 5),
     "three nodes": Scenario(3, ("rank_dies", "host_reboots", "daemon_dies", "store_emptied"), 4),
 }
 

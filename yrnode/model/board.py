@@ -9,7 +9,7 @@ from enum import Enum
 from yrnode.model.group import GroupRecord, Member
 
 PROTOCOL = 1
-"""Told to the others: `yrnode status` names a node that speaks another one."""
+"""Another number means that the shared keys mean something else: nodes of two numbers change none of them."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from yrnode.model.board import Board, Intent
+from yrnode.model.board import PROTOCOL, Board, Intent
 from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, GroupRecord
 from yrnode.model.memory import Memory
@@ -135,6 +135,7 @@ class Snapshot:
     fresh: bool = False
     proven_at: float = 0.0
     settled: bool = True
+    protocol: int = PROTOCOL
     intents: Mapping[str, Intent] = field(default_factory=dict)
     saying: frozenset[str] = frozenset()
     """Intents, or this node's own fence, with a transaction under way."""

@@ -1,4 +1,5 @@
-"""Events for checks that act on nothing by themselves: when they begin to fail, and when they pass again."""
+"""Events for what acts on nothing by itself, when it begins and when it is over: checks that only observe or need
+another one, and nodes that speak another protocol."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import State
 from yrnode.model.verdict import Verdict
+from yrnode.policy import protocol
 from yrnode.telemetry.events import EventLog
 
 JUDGED = (State.READY, State.UNHEALTHY)
@@ -17,12 +19,14 @@ class Notices:
     def __init__(self, events: EventLog) -> None:
         self._events = events
         self._told: set[tuple[str, str, str]] = set()
+        self._protocol = ""
 
     def look(self, s: Snapshot) -> None:
         for view in s.components.values():
             for check in view.spec.checks:
                 if view.state in JUDGED and (check.witness or not check.act):
                     self._compare(view, check.name)
+        self._compare_protocols(s)
         alive = {c.instance for c in s.components.values()}
         self._told = {key for key in self._told if key[1] in alive}
 
@@ -34,6 +38,13 @@ class Notices:
         elif key in self._told and not tally.failing and tally.result.verdict is Verdict.OK:
             self._told.remove(key)
             self._say(view, "check-passed", Cause(Reason.RECOVERED, f"check {check} passes", tally.result.evidence))
+
+    def _compare_protocols(self, s: Snapshot) -> None:
+        now = protocol.told(s)
+        if now != self._protocol:
+            over = Cause(Reason.RECOVERED, "all nodes that are there speak the same protocol")
+            self._events.emit("yrnode", "protocol", Cause(Reason.CHECK, now) if now else over)
+        self._protocol = now
 
     def _say(self, view: ComponentView, what: str, cause: Cause) -> None:
         self._events.emit(view.name, what, cause, instance=view.instance, generation=view.generation)

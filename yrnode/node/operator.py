@@ -12,7 +12,7 @@ from yrnode.model.group import GroupKind, Stage
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import WITH_PROCESS, State
 from yrnode.node.world import World
-from yrnode.policy import coupling
+from yrnode.policy import coupling, protocol
 from yrnode.policy.intents import ALL
 
 
@@ -54,6 +54,15 @@ def _taken_along(world: World, verb: str, target: str, groups: list[str]) -> tup
         if new[verb]:
             found |= dict.fromkeys(coupling.others(g, world.snapshot(0.0)))
     return tuple(name for name in found if name not in groups)
+
+
+def asked(world: World, verb: str, target: str) -> Radius:
+    """What a word touches. UsageError also for one that all nodes must hear, beside one of another protocol."""
+    found = radius(world, verb, target)
+    why = protocol.told(world.snapshot(0.0))
+    if why and (found.groups or quiet(world, verb, target)):
+        raise UsageError(f"{verb} {target}: {why}; say it again then")
+    return found
 
 
 def _wanted(world: World, c: ComponentView) -> bool:

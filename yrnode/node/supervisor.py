@@ -107,7 +107,7 @@ class Supervisor:
         """See `api.node.Node.control`."""
         if self._world.closing:
             raise UsageError("yrnode is going down and takes no more words; start it again with: yrnode run")
-        found = operator.radius(self._world, verb, target)
+        found = operator.asked(self._world, verb, target)
         more: dict[str, Any] = {}
         if not dry_run:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from yrnode.model.action import Action
-from yrnode.model.board import Board, BoardMove, Intent
+from yrnode.model.board import PROTOCOL, Board, BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.refusal import Refusal
@@ -38,6 +38,7 @@ class World:
     fresh: bool = False
     proven_at: float = 0.0
     settled: bool = True
+    protocol: int = PROTOCOL
     intents: dict[str, Intent] = field(default_factory=dict)
     saying: frozenset[str] = frozenset()
     absent: dict[str, Absence] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class World:
             fresh=self.fresh,
             proven_at=self.proven_at,
             settled=self.settled,
+            protocol=self.protocol,
             intents=self.intents,
             saying=self.saying,
             absent=self.absent,

@@ -9,7 +9,7 @@ from yrnode.model.cause import Cause
 from yrnode.model.group import GroupKind, Member, Phase
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.model.state import State
-from yrnode.policy import component
+from yrnode.policy import component, protocol
 
 _RESTING = frozenset({Phase.CLEAN, Phase.HELD, Phase.FAILED})
 
@@ -32,6 +32,7 @@ def lacking(g: GroupView, s: Snapshot) -> Iterator[str]:
 def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> Iterator[str]:
     """The nodes that go waits for, one line each, `but` for one."""
     told = s.board.phases(g.name)
+    yield from (f"{node} (protocol {number}, here {s.protocol})" for node, number in protocol.strangers(s).items())
     for node in g.nodes:
         if node != but and (line := _node(g, node, told.get(node), s)):
             yield line

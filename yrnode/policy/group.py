@@ -6,7 +6,8 @@ Every node decides this alone, from the keys that all share and from what it kee
 - one fault, one bump: a bump is a swap of the record as it was read, and only evidence about that very life counts;
 - a node that keeps a newer record than the store's puts it back before anything else: a store that was emptied or
   restored neither stops what serves nor counts its lives anew;
-- the absence of a node is no evidence.
+- the absence of a node is no evidence;
+- beside a node that speaks another protocol nobody writes a record.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
-from yrnode.policy import cache, component, coupling, evidence, gather, intents, phase, restart, worker
+from yrnode.policy import cache, component, coupling, evidence, gather, intents, phase, protocol, restart, worker
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,12 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
         return Action(GroupMove.LEARN, g.name, stored.record.cause, record=stored.record)
     if g.busy or not s.fresh:
         return None
+    alike = not protocol.strangers(s)
     if stored is None or stored.record != g.record:
-        return _put_back(g, stored, s)
+        return _put_back(g, stored, s) if alike else None
     if not s.settled or intents.unsaid(s):
         return None
-    return _judge(g, s) or _tell(g, s)
+    return (_judge(g, s) if alike else None) or _tell(g, s)
 
 
 def _put_back(g: GroupView, stored: Stored | None, s: Snapshot) -> Action | None:

@@ -12,6 +12,7 @@ from yrnode.model.board import BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.snapshot import Snapshot
 from yrnode.model.state import WITH_PROCESS
+from yrnode.policy import protocol
 from yrnode.policy.life import life
 
 ALL = "all"
@@ -23,7 +24,7 @@ def decide(s: Snapshot) -> list[Action]:
         kept = s.intents.get(target)
         if kept is None or (stored.seq >= kept.seq and stored != kept):
             found.append(Action(BoardMove.HEED, target, _cause(stored), intent=stored))
-    if found or not s.fresh:
+    if found or not s.fresh or protocol.strangers(s):
         return found
     for target, kept in s.intents.items():
         there = s.board.intents.get(target)
