@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.checks.conftest import TARGET, tools
-from tests.support.etcd import ETCD_35, Etcd, free_ports
+from tests.support.etcd import ETCD_35, Etcd, free_ports, start_etcds
 from yrnode.checks.base import Tools
 from yrnode.checks.etcd import EtcdQuorumCheck, EtcdReadCheck, EtcdWriteCheck
 from yrnode.model.member import Kept
@@ -32,23 +32,8 @@ def peer(member: Etcd) -> str:
 
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Etcd]]:
-    ports = free_ports(6)
-    found = []
-    for i in range(3):
-        member = Etcd(tmp_path_factory.mktemp(f"m{i}"), ETCD_35, (), ports[2 * i], ports[2 * i + 1])
-        named = ",".join(f"m{j}=http://127.0.0.1:{ports[2 * j + 1]}" for j in range(3))
-        own = (f"--name=m{i}", f"--initial-cluster={named}")
-        member.argv = [w for w in member.argv if not w.startswith(("--name", "--initial-cluster="))] + list(own)
-        found.append(member)
-    try:
-        for member in found:
-            member.start(wait=False)
-        for member in found:
-            member.wait_ready(40)
+    with start_etcds(tmp_path_factory.mktemp("trio"), ETCD_35, 3) as found:
         yield found
-    finally:
-        for member in found:
-            member.kill()
 
 
 @pytest_asyncio.fixture
@@ -127,7 +112,7 @@ async def test_a_quorum_that_is_lost_is_not_the_members_fault(trio: list[Etcd], 
 
 async def test_members_of_another_cluster_do_not_count(trio: list[Etcd], own: Tools, tmp_path: Path) -> None:
     client, port = free_ports(2)
-    alone = Etcd(tmp_path, ETCD_35, (), client, port)
+    alone = Etcd(tmp_path, ETCD_35, (), client, (port,))
     alone.start()
     try:
         found = await quorum([alone, trio[1], trio[2]], own)
@@ -193,9 +178,7 @@ async def test_a_member_that_starts_takes_the_word_for_no_list(tmp_path: Path) -
     client, own, other = free_ports(3)
     word = FreshWord("c", "127.0.0.1", other)
     await word.say()
-    member = Etcd(tmp_path, ETCD_35, (), client, own)
-    member.argv = [w for w in member.argv if not w.startswith("--initial-cluster=")]
-    member.argv.append(f"--initial-cluster=m0=http://127.0.0.1:{own},m1=http://127.0.0.1:{other}")
+    member = Etcd(tmp_path, ETCD_35, (), client, (own, other))
     found = Members()
     try:
         member.start(wait=False)
