@@ -1,42 +1,85 @@
 """A head that serves for both nodes, and a headless server that never notices that its head is gone.
 
-Two daemons, real etcd and workers, stand-in engines with the headless traits of vLLM.
+Two daemons, real etcd and workers, stand-in engines with the headless traits of vLLM: a group whose engines step
+together, as those of a model with experts, and one whose engines are independent.
 """
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
+import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.cluster import YrCluster, cluster, cluster_of
+from tests.support.cluster import YrCluster, address, cluster, cluster_of, free_everywhere
 from tests.support.keys import forgive
 from yrnode.process import table
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(400)]
 HEAD, OTHER = "n0 rank/serve/0", "n1 rank/serve/1"
+GROUPS = """
+  serve:
+    mode: headless
+    ranks: {{n0: 1, n1: 1}}
+    port: {0}
+    model: demo
+    args: {{served-model-name: demo}}
+    kv_connector: {{ascend_store: {{}}}}
+  dense:
+    mode: headless
+    ranks: {{n0: 1, n1: 1}}
+    devices: {{n0: [1], n1: [1]}}
+    port: {1}
+    model: demo
+    args: {{served-model-name: demo, standin-dense: true}}"""
+CHECKS = """
+checks:
+  rank.canary: {period: 300s, timeout: 3s}
+  rank.cache: {period: 300s}
+  rank.progress: {stall_timeout: 15s}"""
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[YrCluster]:
-    text = cluster_of(2).replace("    port: ", "    mode: headless\n    port: ", 1)
-    assert "mode: headless" in text
+def first() -> int:
+    return free_everywhere(2, 6)
+
+
+@pytest.fixture(scope="module")
+def pair(first: int) -> Iterator[YrCluster]:
+    text = cluster_of(2, groups=GROUPS.format(first + 4, first + 5), more=CHECKS, first=first)
     with cluster(text, 2) as found:
         found.wait_ready(120)
         yield found
 
 
 def in_order(c: YrCluster) -> bool:
-    return all(n.status()["ready"] for n in c.nodes.values()) and len(c.life()) == 1
+    return all(n.status()["ready"] for n in c.nodes.values()) and all(len(c.life(g)) == 1 for g in ("serve", "dense"))
+
+
+def at_rest(c: YrCluster) -> bool:
+    """Nobody has asked an engine for a second: engines step on for a moment, and see another's death then."""
+    checks = [
+        node.component(f"rank/{group}/{n}")["checks"]
+        for n, node in enumerate(c.nodes.values())
+        for group in ("serve", "dense")
+    ]
+    said = [k[name]["evidence"] for k in checks for name in ("canary", "cache") if name in k]
+    ages = [re.search(r"(\d+) s ago", text) for text in said]
+    return all(age and int(age[1]) >= 1 for age in ages)
 
 
 @pytest.fixture
 def serving(pair: YrCluster) -> YrCluster:
     pair.wait("order", lambda: in_order(pair), 90)
-    forgive(pair["n0"])
+    pair.wait("rest", lambda: at_rest(pair), 30)
+    for group in ("serve", "dense"):
+        forgive(pair["n0"], group)
     return pair
 
 
@@ -45,20 +88,21 @@ def engine(leader: int) -> int:
     return found
 
 
-def one_restart(c: YrCluster, pid: int, number: int, culprit: str) -> None:
-    before, ((n, _),) = c.pids(), c.life()
-    old = [p for name, leader in before.items() if "rank/" in name for p in table.scan() if p.sid == leader]
+def one_restart(c: YrCluster, fault: Callable[[], object], culprit: str, group: str = "serve") -> None:
+    before, ((n, _),) = c.pids(), c.life(group)
+    ranks = [name for name in before if f"rank/{group}/" in name]
+    old = [p for name in ranks for p in table.scan() if p.sid == before[name]]
     began = time.monotonic()
-    os.kill(pid, number)
-    c.wait("the next life serving", lambda: in_order(c) and c.life() == {(n + 1, "go")}, 90)
-    cause = c["n0"].status()["groups"]["serve"]["cause"]
-    print(f"\nboth serve again after {time.monotonic() - began:.1f} s: {cause}")
+    fault()
+    c.wait("the group's stop", lambda: (n, "go") not in c.life(group), 60)
+    seen = time.monotonic()
+    c.wait("the next life serving", lambda: in_order(c) and c.life(group) == {(n + 1, "go")}, 90)
+    cause = c["n0"].status()["groups"][group]["cause"]
+    print(f"\nseen after {seen - began:.1f} s, both serve again after {time.monotonic() - began:.1f} s: {cause}")
     assert culprit in cause
     after = c.pids()
-    assert [name for name in (HEAD, OTHER) if after[name] == before[name]] == []
-    assert {k: v for k, v in after.items() if "rank/" not in k} == {
-        k: v for k, v in before.items() if "rank/" not in k
-    }
+    assert [name for name in ranks if after[name] == before[name]] == []
+    assert {k: v for k, v in after.items() if k not in ranks} == {k: v for k, v in before.items() if k not in ranks}
     assert [str(p) for p in old if table.alive(p)] == []
 
 
@@ -67,25 +111,60 @@ def test_the_head_serves_and_the_other_has_no_port(serving: YrCluster) -> None:
     mine = ("process", "processes", "engine", "canary")
     serving.wait("all looked at", lambda: {checks()[name]["verdict"] for name in mine} == {"ok"}, 20)
     assert "EngineCor" in checks()["processes"]["evidence"]
+    assert checks()["canary"]["evidence"].startswith("engine 1: completion: 1 token")
+    heads = serving["n0"].component("rank/serve/0")["checks"]["canary"]["evidence"]
+    assert heads.startswith("2 engines: completion: 1 token")
     for node in serving.nodes.values():
         done = node.cli("verify", timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
+    serving.wait("rest", lambda: at_rest(serving), 30)
 
 
 @pytest.mark.parametrize("whose", [HEAD, OTHER])
 def test_a_leader_is_killed(serving: YrCluster, whose: str) -> None:
-    one_restart(serving, serving.pids()[whose], signal.SIGKILL, whose.split()[1])
+    pid = serving.pids()[whose]
+    one_restart(serving, lambda: os.kill(pid, signal.SIGKILL), whose.split()[1])
 
 
 @pytest.mark.parametrize("whose", [HEAD, OTHER])
 def test_an_engine_is_killed(serving: YrCluster, whose: str) -> None:
     """An idle head would answer 200 until the next request."""
-    one_restart(serving, engine(serving.pids()[whose]), signal.SIGKILL, whose.split()[1])
+    pid = engine(serving.pids()[whose])
+    one_restart(serving, lambda: os.kill(pid, signal.SIGKILL), whose.split()[1])
 
 
-def test_an_engine_behind_the_head_is_frozen(serving: YrCluster) -> None:
+def test_a_headless_server_is_frozen(serving: YrCluster) -> None:
     """No request is in flight: seen by its state, and by a completion through the head that does not come."""
-    one_restart(serving, engine(serving.pids()[OTHER]), signal.SIGSTOP, "rank/serve/1: hang")
+    pid = serving.pids()[OTHER]
+    one_restart(serving, lambda: os.killpg(pid, signal.SIGSTOP), "rank/serve/1: hang")
+
+
+def test_an_independent_engine_behind_the_head_is_frozen(serving: YrCluster) -> None:
+    """The head's own engine answers all the time."""
+    pid = engine(serving.pids()["n1 rank/dense/1"])
+    one_restart(serving, lambda: os.kill(pid, signal.SIGSTOP), "rank/dense/1: hang", "dense")
+
+
+@contextlib.contextmanager
+def request(port: int, rank: int) -> Iterator[None]:
+    """A completion that waits for an engine."""
+    connection = http.client.HTTPConnection(address(0), port, timeout=5)
+    try:
+        body = json.dumps({"model": "demo", "prompt": "hello", "max_tokens": 1})
+        headers = {"X-data-parallel-rank": str(rank), "Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", body, headers)
+        yield
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_an_independent_engine_behind_the_head_spins(serving: YrCluster, first: int) -> None:
+    """No state shows it. Only its head knows that it was asked for something, and that nothing of it moves."""
+    pid = engine(serving.pids()["n1 rank/dense/1"])
+    os.kill(pid, signal.SIGUSR2)
+    with request(first + 5, 1):
+        one_restart(serving, lambda: None, "engine 1: ", "dense")
 
 
 @pytest.mark.slow
