@@ -118,9 +118,12 @@ def test_etcd_of_three_with_tls(host_of: HostOf) -> None:
 cluster: c
 nodes: {a: {address: 10.0.0.1}, b: {address: 10.0.0.2}, d: {address: 10.0.0.3}, e: {address: 10.0.0.4}}
 etcd: {nodes: [a, b, d], data_dir: /data/etcd, tls: {ca: /t/ca.pem, cert: /t/cert.pem, key: /t/key.pem}}
+datasystem: {args: {etcd_target_name_override: etcd.c}}
 groups: {serve: {ranks: {e: 1}, model: m}}
 """
-    given = flags(by_name(host_of(text, "b"))["etcd"].argv)
+    found = by_name(host_of(text, "b"))
+    assert flags(found["worker"].argv)["etcd_target_name_override"] == "etcd.c"
+    given = flags(found["etcd"].argv)
     assert given["initial-cluster"] == "a=https://10.0.0.1:2380,b=https://10.0.0.2:2380,d=https://10.0.0.3:2380"
     assert (given["name"], given["data-dir"]) == ("b", "/data/etcd")
     for side in ("", "peer-"):

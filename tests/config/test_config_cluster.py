@@ -53,7 +53,12 @@ datasystem:
   numa: {interleave: 0-7, localalloc: true, cpunodebind: 0, physcpubind: 0-3, preferred: 1, membind: "0,1"}
   cluster_name: ""
   on_worker_restart: group
-  args: {rpc_thread_num: 16, log_async: true, etcd_cert: /etc/yrnode/worker.pem, etcd_key: /etc/yrnode/worker.key}
+  args:
+    rpc_thread_num: 16
+    log_async: true
+    etcd_cert: /etc/yrnode/worker.pem
+    etcd_key: /etc/yrnode/worker.key
+    etcd_target_name_override: etcd.glm5
 groups:
   prefill:
     ranks: {p0: 1, p1: 1, p2: 1, p3: 1}

@@ -182,6 +182,13 @@ CANNOT_WORK = {
     "TLS; write etcd.tls too, or remove it",
     FILE + "etcd: {external: ['https://h:1'], tls: {ca: a}}\n": "4: etcd.tls: the worker speaks TLS only with a "
     "certificate of its own; write cert and key",
+    FILE + "etcd: {external: ['https://h:1']}\n": "4: etcd.external: the worker trusts no CA but that "
+    "of the file; write etcd.tls",
+    FILE + "etcd: {external: ['https://h:1', 'https://i:1'], tls: {ca: a, cert: b, key: c}}\n": "4: etcd.tls: the "
+    "worker looks for one name in the certificates of all members; write one that all of them have as "
+    "etcd_target_name_override in datasystem.args",
+    FILE + "datasystem:\n  args: {etcd_target_name_override: x}\n": "5: datasystem.args.etcd_target_name_override: "
+    "it is for etcd with TLS; write etcd.tls too, or remove it",
     f"{HEAD}groups:\n  cache: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.cache: cache has a meaning of its own; "
     "give the group another name",
     f"{HEAD}groups:\n  all: {{ranks: {{n0: 1}}, model: m}}\n": "4: groups.all: all has a meaning of its own; "

@@ -107,6 +107,7 @@ def test_members_with_tls(tmp_path: Path) -> None:
     certs = make_certs(tmp_path)
     tls = f"tls: {{ca: {certs.ca}, cert: {certs.cert('server')}, key: {certs.key('server')}}}"
     given = text().replace("etcd: {nodes: [n0, n1, n2],", f"etcd: {{nodes: [n0, n1, n2], {tls},")
+    given = given.replace("datasystem: {", "datasystem: {args: {etcd_target_name_override: 127.0.0.1}, ")
     with cluster(given, 3, start=False) as c:
         for node in c.nodes.values():
             only_etcd(node)

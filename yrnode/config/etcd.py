@@ -25,7 +25,9 @@ class Tls(Model):
     cert: FilePath | None = None
     """Certificate of this node, for etcd's server and peers where it runs here, for yrnode, and for the worker unless
     `datasystem.args` has `etcd_cert`. On a node with etcd: this node's address in its subjectAltName, and both
-    serverAuth and clientAuth among its uses, or else etcd's gateway refuses every call. No CN beside `auth`."""
+    serverAuth and clientAuth among its uses, or else etcd's gateway refuses every call. No CN beside `auth`. Several
+    members have one name in common, the worker's `etcd_target_name_override` in `datasystem.args`: it looks for this
+    one in all of their certificates."""
     key: FilePath | None = None
     """Its private key, without a passphrase."""
 

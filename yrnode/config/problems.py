@@ -202,6 +202,15 @@ def _worker_and_etcd(cluster: Cluster) -> Iterator[Problem]:
         yield Problem(("etcd", "auth"), f"{exposed}; write {tls}{cure}")
     elif etcd.external and etcd.tls and not etcd.tls.cert and not own:
         yield Problem(("etcd", "tls"), "the worker speaks TLS only with a certificate of its own; write cert and key")
+    elif not etcd.tls and any(url.startswith("https://") for url in etcd.external):
+        yield Problem(("etcd", "external"), "the worker trusts no CA but that of the file; write etcd.tls")
+    name, several = "etcd_target_name_override", len(etcd.external or layout.etcd_nodes(cluster)) > 1
+    if name in args and not etcd.tls:
+        yield Problem(("datasystem", "args", name), "it is for etcd with TLS; write etcd.tls too, or remove it")
+    elif etcd.tls and several and name not in args:
+        # measured: without it the worker takes the whole list of addresses for the name, and never gets in
+        text = "the worker looks for one name in the certificates of all members; write one that all of them have"
+        yield Problem(("etcd", "tls"), f"{text} as {name} in datasystem.args")
 
 
 def _group(cluster: Cluster, name: str, group: Group) -> Iterator[Problem]:
