@@ -48,6 +48,12 @@ def test_the_sample_proxy_logs_in_with_the_key_of_its_servers(host_of: HostOf) -
         router(host_of, other + "script: /p.py")
 
 
+def test_vllm_router_logs_in_at_prefill_servers(host_of: HostOf) -> None:
+    keyed = SPLIT.replace("PMORE", "args: {api-key: sk}").replace("DMORE", "env: {VLLM_API_KEY: no}")
+    assert router(host_of, keyed + "kind: vllm-router").env["OPENAI_API_KEY"] == "sk"
+    assert "OPENAI_API_KEY" not in router(host_of, keyed + "kind: command, argv: /bin/sh").env
+
+
 @pytest.mark.parametrize("more", ["args: {ssl-certfile: /c}", "args: {root-path: /x}"])
 def test_the_sample_proxy_cannot_reach_every_server(host_of: HostOf, more: str) -> None:
     with pytest.raises(UsageError, match=r"plain http without a path; use vllm-router$"):

@@ -106,13 +106,13 @@ def _instances(host: Host) -> dict[str, Any]:
 def _variables(host: Host, router: Router) -> dict[str, str]:
     # its title would else erase the environment, and with it our mark
     found = {"SPT_NOENV": "1"}
-    if router.kind == "ascend-proxy":
-        keys = {vllm.asked(host, host.cluster.groups[name])[1] for name in router_groups(host.cluster)} - {""}
-        if len(keys) > 1:
-            raise UsageError("router.kind: ascend-proxy has one key for all its servers; give both groups the same")
-        if keys:
-            # with this it logs in at its servers
-            found["OPENAI_API_KEY"] = keys.pop()
+    # the sample proxy logs in with it everywhere; vllm-router at prefill servers, at others as its client does
+    served = router_groups(host.cluster) if router.kind == "ascend-proxy" else (router.prefill,)
+    keys = {vllm.asked(host, host.cluster.groups[name])[1] for name in served if name} - {""}
+    if len(keys) > 1:
+        raise UsageError("router.kind: ascend-proxy has one key for all its servers; give both groups the same")
+    if keys and router.kind != "command":
+        found["OPENAI_API_KEY"] = keys.pop()
     return found
 
 
