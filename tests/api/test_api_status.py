@@ -29,7 +29,14 @@ def told(s, now=1000.0, wall=1_000_003_600.5):
 def test_contract_keys():
     found = told(snapshot())
     assert set(found) >= {"node", "cluster", "version", "ready", "store", "components", "groups", "peers"}
-    assert found["store"] == {"available": True, "since": "2001-09-09T02:45:40.500+00:00", "refuses_writes": None}
+    assert found["store"] == {
+        "available": True,
+        "since": "2001-09-09T02:45:40.500+00:00",
+        "refuses_writes": None,
+        "frozen": [],
+        "frozen_why": "",
+        "frozen_since": None,
+    }
     etcd = found["components"]["etcd"]
     assert set(etcd) >= {"plane", "state", "pid", "instance", "generation", "since", "restarts", "reason", "checks"}
     assert (etcd["plane"], etcd["state"], etcd["pid"], etcd["instance"]) == ("store", "ready", 11, "e1")
@@ -212,3 +219,18 @@ def test_what_operators_keep_from_running_is_said():
     lines = text(found)
     assert "  all PAUSED (nothing heals by itself) for 10m0s, from n1: pause all by root: new switch" in lines
     assert [x for x in lines if x.startswith("  n2 kept stopped for 1h0m, from n2")]
+
+
+def test_a_store_that_is_away_is_told_with_what_waits_for_it():
+    dead = view("rank/serve/0", Plane.ENGINE, State.READY, generation=1, death=replace(KILLED, component=""))
+    s = snapshot(dead, view("worker", Plane.CACHE), store_available=False, store_since=950.0, fresh=False)
+    found = told(s)
+    assert found["store"]["frozen_why"] == "the store does not answer"
+    assert found["store"]["frozen_since"] == found["store"]["since"] == "2001-09-09T02:45:50.500+00:00"
+    lines = text(found)
+    at = lines.index("  FROZEN for 50s: the store does not answer")
+    assert lines[at + 1] == (
+        "    serve: its restart waits, what is dead is stopped and cleaned here: killed by signal 9"
+    )
+    assert "    a pause, a stop or a restart that is said on another node is not heard here" in lines
+    assert not any("FROZEN" in line for line in text(told(snapshot())))

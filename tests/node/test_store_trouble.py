@@ -129,6 +129,9 @@ def test_a_rank_that_dies_meanwhile_waits_for_the_store(lab: Lab) -> None:
         os.kill(before["rank/serve/0"], signal.SIGKILL)
         waits = lab.node.wait("the wait", lambda: lab.node.component("rank/serve/0")["waiting_for"], 20)
         assert waits == ["store (unavailable)"]
+        store = lab.node.status()["store"]
+        assert (store["frozen_why"], store["frozen_since"]) == ("the store does not answer", store["since"])
+        assert store["frozen"][0].startswith("serve: its restart waits, what is dead is stopped and cleaned here:")
 
     found = lab.what_happens(begin, 5, lab.proxy.open)
     assert [e for e in found if e[0] == "store"] == ONCE
@@ -138,6 +141,7 @@ def test_a_rank_that_dies_meanwhile_waits_for_the_store(lab: Lab) -> None:
     assert found.index(("store", "available")) < found.index(("serve", "go"))
     assert lab.node.pids()["worker"] == before["worker"]
     assert lab.node.status()["groups"]["serve"]["generation"] == 2
+    assert lab.node.status()["store"]["frozen"] == []
 
 
 # alarms, on a store that is made up

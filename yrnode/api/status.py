@@ -15,7 +15,7 @@ from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
 from yrnode.policy import component as policy
-from yrnode.policy import gather, phase, readiness
+from yrnode.policy import frozen, gather, phase, readiness
 
 
 def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> dict[str, Any]:
@@ -35,6 +35,7 @@ def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> d
             "available": snapshot.store_available,
             "since": clock.iso(snapshot.store_since),
             "refuses_writes": _refusal(snapshot.store_refusal, clock),
+            **_frozen(snapshot, clock),
         },
         "components": {name: _component(c, snapshot, clock) for name, c in snapshot.components.items()},
         "groups": {name: _group(g, snapshot, identity.node) for name, g in snapshot.groups.items()},
@@ -114,6 +115,15 @@ def _refusal(refusal: Refusal | None, clock: _Clock) -> dict[str, Any] | None:
     if refusal is None:
         return None
     return {"since": clock.iso(refusal.since), "evidence": refusal.text, "cure": list(refusal.cure)}
+
+
+def _frozen(s: Snapshot, clock: _Clock) -> dict[str, Any]:
+    """What cannot be decided now, and why: no lines when everything can be."""
+    found = frozen.frozen(s)
+    if found is None:
+        return {"frozen": [], "frozen_why": "", "frozen_since": None}
+    since = None if found.since is None else clock.iso(found.since)
+    return {"frozen": list(found.lines), "frozen_why": found.why, "frozen_since": since}
 
 
 def _words(cause: Cause) -> str:

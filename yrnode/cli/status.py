@@ -60,6 +60,7 @@ def text(status: dict[str, Any]) -> list[str]:
     lines += [cut("  " + plain(reason)) for reason in status["reasons"]]
     lines += _drain(status.get("drain"))
     lines += _refusal(store.get("refuses_writes"), now)
+    lines += _frozen(store, now)
     lines += [cut(f"  {plain(line)}") for line in _intents(status.get("intents", {}), now)]
     lines += ["", *_components(status["components"], now)]
     if status["groups"]:
@@ -79,6 +80,14 @@ def _refusal(refusal: dict[str, Any] | None, now: str) -> list[str]:
     words = f"  store REFUSES WRITES for {ago(refusal['since'], now)}: {plain(refusal['evidence'])}"
     frozen = "until it takes them no worker is started or restarted"
     return [f"{words}; {frozen}", *(f"    {plain(line)}" for line in refusal["cure"])]
+
+
+def _frozen(store: dict[str, Any], now: str) -> list[str]:
+    """What waits, while the nodes cannot decide together."""
+    if not store.get("frozen"):
+        return []
+    since = f" for {ago(store['frozen_since'], now)}" if store["frozen_since"] else ""
+    return [cut(f"  FROZEN{since}: {plain(store['frozen_why'])}"), *(cut(f"    {plain(x)}") for x in store["frozen"])]
 
 
 def _intents(intents: dict[str, Any], now: str) -> list[str]:

@@ -135,6 +135,8 @@ class Snapshot:
     fresh: bool = False
     proven_at: float = 0.0
     settled: bool = True
+    settles_at: float = 0.0
+    """When it is settled: monotonic seconds."""
     protocol: int = PROTOCOL
     intents: Mapping[str, Intent] = field(default_factory=dict)
     saying: frozenset[str] = frozenset()

@@ -88,7 +88,7 @@ class Shared:
         world.proven_at = watch.proven_at or 0.0
         whole = watch.unbroken_since is not None
         world.fresh = whole and trust.fresh(world.board, now, world.proven_at, self._lease.alive)
-        world.settled = now >= self._settled_at
+        world.settles_at, world.settled = self._settled_at, now >= self._settled_at
         if cache.waits_for_proof(world.components.values(), world.proven_at):
             watch.prove()
         world.note_absent(now, watch.unbroken_since if world.fresh else None)

@@ -38,6 +38,7 @@ class World:
     fresh: bool = False
     proven_at: float = 0.0
     settled: bool = True
+    settles_at: float = 0.0
     protocol: int = PROTOCOL
     intents: dict[str, Intent] = field(default_factory=dict)
     saying: frozenset[str] = frozenset()
@@ -60,6 +61,7 @@ class World:
             fresh=self.fresh,
             proven_at=self.proven_at,
             settled=self.settled,
+            settles_at=self.settles_at,
             protocol=self.protocol,
             intents=self.intents,
             saying=self.saying,

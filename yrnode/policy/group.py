@@ -48,6 +48,11 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
     return (_judge(g, s) if alike else None) or _tell(g, s)
 
 
+def wish(g: GroupView, s: Snapshot) -> Action | None:
+    """What would be decided about it if the shared keys could be trusted and written now."""
+    return _judge(g, replace(s, fresh=True, settled=True))
+
+
 def _put_back(g: GroupView, stored: Stored | None, s: Snapshot) -> Action | None:
     # a group that has never lived is begun by this too; that is a decision, and waits for a pause to end
     begins = stored is None and g.record == first_record()
