@@ -81,6 +81,17 @@ def test_etcd_endpoints_speak_tls_where_it_is_set_and_may_be_external(pair: Clus
     assert (layout.etcd_nodes(other), layout.etcd_endpoints(other)) == ((), ("http://h:1",))
 
 
+def test_a_command_to_etcd_names_what_etcd_asks_for(pair: Cluster) -> None:
+    def words(**etcd: object) -> str:
+        return layout.etcdctl(pair.model_copy(update={"etcd": pair.etcd.model_validate(etcd)}))
+
+    assert words(external=["http://h:1", "http://i:2"]) == "etcdctl --endpoints=http://h:1,http://i:2"
+    tls = {"ca": "/a b", "cert": "/c", "key": "/k"}
+    assert words(external=["https://h:1"], tls=tls, auth={"user": "u", "password_file": "/p"}) == (
+        "etcdctl --endpoints=https://h:1 '--cacert=/a b' --cert=/c --key=/k --user=root"
+    )
+
+
 def test_what_is_behind_the_router(pair: Cluster) -> None:
     assert layout.router_groups(pair) == ("prefill", "decode")
     assert pair.router is not None

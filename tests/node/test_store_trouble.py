@@ -163,7 +163,7 @@ async def test_an_alarm_is_told_once_and_outlives_an_outage(tmp_path: Path, monk
     monkeypatch.setattr(storewrites, "PERIOD_S", 0.01)
     store, world, events = Alarmed(), World({}), EventLog(tmp_path / "events.jsonl")
     woken: list[int] = []
-    writes = StoreWrites(cast(Store, store), ["http://a:1"], world, events, lambda: woken.append(1))
+    writes = StoreWrites(cast(Store, store), "etcdctl", world, events, lambda: woken.append(1))
     try:
         await until(lambda: store.asked >= 3)
         assert (world.store_refusal, woken) == (None, [])

@@ -131,12 +131,11 @@ def alarm_words(alarms: Sequence[Alarm]) -> str:
     return ", ".join(f"alarm {a.kind} on member {a.member:x}" for a in alarms)
 
 
-def cure(status: Status, endpoints: Sequence[str]) -> tuple[str, ...]:
+def cure(status: Status, etcdctl: str) -> tuple[str, ...]:
     """The commands that end a NOSPACE alarm, in order. They are an operator's: what is compacted is gone.
 
-    Empty where the alarm is another: what is corrupt needs a look first.
+    `etcdctl`: how each begins. Empty where the alarm is another: what is corrupt needs a look first.
     """
     if not status.alarms or any(a.kind != "NOSPACE" for a in status.alarms):
         return ()
-    etcdctl = f"etcdctl --endpoints={','.join(endpoints)}"
     return f"{etcdctl} compact {status.revision}", f"{etcdctl} defrag", f"{etcdctl} alarm disarm"

@@ -1,5 +1,6 @@
 """What follows from the cluster file alone: ranks, ports, devices, addresses and places. Pure."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,6 +139,17 @@ def _etcd_urls(cluster: Cluster, port: int) -> dict[str, str]:
 def etcd_endpoints(cluster: Cluster) -> tuple[str, ...]:
     """Client URLs of etcd."""
     return cluster.etcd.external or tuple(etcd_clients(cluster).values())
+
+
+def etcdctl(cluster: Cluster) -> str:
+    """How an operator's command to etcd begins, for a shell. With users it asks for root's password."""
+    tls, words = cluster.etcd.tls, [f"--endpoints={','.join(etcd_endpoints(cluster))}"]
+    if tls is not None:
+        files = {"cacert": tls.ca, "cert": tls.cert, "key": tls.key}
+        words += [f"--{flag}={path}" for flag, path in files.items() if path]
+    if cluster.etcd.auth is not None:
+        words.append("--user=root")
+    return shlex.join(["etcdctl", *words])
 
 
 def worker_address(cluster: Cluster, node: str) -> str:

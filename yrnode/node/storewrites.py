@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from yrnode.checks.etcd import alarm_words, cure
 from yrnode.model.cause import Cause, Reason
@@ -21,16 +21,14 @@ PERIOD_S = 2.0
 
 
 class StoreWrites:
-    """Keeps `world.store_refusal`, and tells of its beginning and its end. `endpoints`: for the commands of the cure.
+    """Keeps `world.store_refusal`, and tells of its beginning and its end. `etcdctl`: how a cure begins.
 
     A store that cannot be asked changes nothing: an alarm outlives an outage.
     """
 
-    def __init__(
-        self, store: Store, endpoints: Sequence[str], world: World, events: EventLog, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, etcdctl: str, world: World, events: EventLog, wake: Callable[[], None]) -> None:
         self._store = store
-        self._endpoints = endpoints
+        self._etcdctl = etcdctl
         self._world = world
         self._events = events
         self._wake = wake
@@ -54,7 +52,7 @@ class StoreWrites:
         before = self._world.store_refusal
         if status.alarms:
             now = time.monotonic() if before is None else before.since
-            found = Refusal(now, alarm_words(status.alarms), cure(status, self._endpoints))
+            found = Refusal(now, alarm_words(status.alarms), cure(status, self._etcdctl))
             self._world.store_refusal = found
             if before is None or before.text != found.text:
                 # the size of a full database moves with each look, the alarm does not

@@ -16,7 +16,7 @@ import aiohttp
 from yrnode.checks.base import Tools
 from yrnode.components.node import output_files
 from yrnode.config.cluster import Cluster
-from yrnode.config.layout import api_of, etcd_endpoints, head_node, places, worker_address
+from yrnode.config.layout import api_of, etcdctl, head_node, places, worker_address
 from yrnode.config.ports import node_ports
 from yrnode.model.action import Action
 from yrnode.model.board import Peer
@@ -180,7 +180,7 @@ class Supervisor:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
-            writes = StoreWrites(store, etcd_endpoints(self._cluster), self._world, self.events, self._wake.set)
+            writes = StoreWrites(store, etcdctl(self._cluster), self._world, self.events, self._wake.set)
             tools = Tools(http, store, watch.steady_s, unsure=self._unsure)
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
