@@ -16,12 +16,12 @@ from tests.checks.conftest import TARGET, tools
 from tests.support.etcd import ETCD_35, Etcd, free_ports, start_etcds
 from yrnode.checks.base import Tools
 from yrnode.checks.etcd import EtcdQuorumCheck, EtcdReadCheck, EtcdWriteCheck
-from yrnode.model.member import Kept
+from yrnode.model.member import Kept, Word
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import WAITS, Result, Verdict
 from yrnode.store.errors import StoreUnavailable
 from yrnode.store.gateway import EtcdGateway
-from yrnode.store.members import FreshWord, Members
+from yrnode.store.members import Members, PeerWord
 
 KEY = "/yrnode/c/store"
 
@@ -158,16 +158,21 @@ async def test_the_members_and_their_list(trio: list[Etcd], own: Tools, members:
     assert set(again.members) == set(living.members)
 
 
-async def test_a_node_that_is_new_says_so_until_its_etcd_has_the_port(members: Members) -> None:
+async def test_a_node_says_what_it_is_until_its_etcd_has_the_port(members: Members) -> None:
     (port,) = free_ports(1)
     where = f"http://127.0.0.1:{port}"
     assert await members.at_peer_port(where) is None
-    word = FreshWord("c", "127.0.0.1", port)
-    await word.say()
+    word = PeerWord("c", "127.0.0.1", port)
     try:
-        heard = await members.at_peer_port(where)
-        assert heard is not None
-        assert (heard.fresh, heard.members, heard.formed) == ("c", (), False)
+        for said in (Word.FRESH, Word.KNOWS):
+            await word.say(said)
+            heard = await members.at_peer_port(where)
+            assert heard is not None
+            assert (heard.word, heard.whose, heard.members, heard.formed) == (said, "c", (), False)
+        await word.say(None)
+        assert await members.at_peer_port(where) is None
+        await word.say(Word.FRESH)
+        assert await members.at_peer_port(where) is not None
     finally:
         await word.hush()
     assert await members.at_peer_port(where) is None
@@ -176,8 +181,8 @@ async def test_a_node_that_is_new_says_so_until_its_etcd_has_the_port(members: M
 async def test_a_member_that_starts_takes_the_word_for_no_list(tmp_path: Path) -> None:
     """It asks every peer for one before it begins a cluster."""
     client, own, other = free_ports(3)
-    word = FreshWord("c", "127.0.0.1", other)
-    await word.say()
+    word = PeerWord("c", "127.0.0.1", other)
+    await word.say(Word.FRESH)
     member = Etcd(tmp_path, ETCD_35, (), client, (own, other))
     found = Members()
     try:

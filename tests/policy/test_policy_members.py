@@ -10,7 +10,7 @@ import pytest
 
 from tests.policy.build import snapshot, view
 from yrnode.model.cause import Reason
-from yrnode.model.member import Data, Heard, Kept, Listed, Living, MemberMove, MemberStep, MemberView
+from yrnode.model.member import Data, Heard, Kept, Listed, Living, MemberMove, MemberStep, MemberView, Word
 from yrnode.model.spec import CheckSpec
 from yrnode.model.state import Move, State
 from yrnode.model.verdict import Result, Tally, Verdict, fail, ok
@@ -53,13 +53,12 @@ NONE = Data.NONE
     ("heard", "move"),
     [
         ((SILENT, SILENT), M.WAIT),
-        ((FRESH, SILENT), M.NEW),
         ((FRESH, FRESH), M.NEW),
         # somebody knows of a cluster, and it has no quorum
         ((FORMED, SILENT), M.WAIT),
         ((FORMED, FRESH), M.WAIT),
         ((FRESH, SILENT, SILENT, SILENT), M.WAIT),
-        ((FRESH, FRESH, SILENT, SILENT), M.NEW),
+        ((FRESH, FRESH, FRESH, FRESH), M.NEW),
         ((FRESH, FRESH, FRESH, FORMED), M.WAIT),
     ],
 )
@@ -68,6 +67,27 @@ def test_a_first_start_takes_a_majority_that_is_new(heard: tuple[Heard, ...], mo
     # a node that was a member of a cluster begins no other one, whatever it hears
     assert step(NONE, heard, kept=KEPT).move is M.WAIT
     assert step(NONE, heard, kept=Kept()).move is M.WAIT
+
+
+@pytest.mark.parametrize("heard", [(FRESH, SILENT), (FRESH, FRESH, SILENT, SILENT)])
+@pytest.mark.parametrize(("silent_s", "move"), [(None, M.WAIT), (9.9, M.WAIT), (10.0, M.NEW)])
+def test_who_is_silent_is_given_time_before_others_begin_without_him(
+    heard: tuple[Heard, ...], silent_s: float | None, move: MemberMove
+) -> None:
+    last = f"n{len(heard)}"
+    others = {f"n{i + 1}": 99.0 for i, word in enumerate(heard) if word is SILENT}
+    found = step(NONE, heard, silent_s={} if silent_s is None else {**others, last: silent_s})
+    assert found.move is move
+    assert move is M.NEW or last in found.cause.text
+    # however long
+    assert step(NONE, heard, silent_s={last: 999.0, **others}, kept=KEPT).move is M.WAIT
+
+
+def test_silence_takes_no_word_back() -> None:
+    words = [None, *Heard]
+    assert {(a, b): members.hear(a, b) for a in words for b in Heard} == {
+        (a, b): FORMED if (a, b) == (FORMED, SILENT) else b for a in words for b in Heard
+    }
 
 
 def test_whom_it_waits_for_is_named() -> None:
@@ -145,6 +165,16 @@ WHOLE = Data.WHOLE
         ({"kept": replace(KEPT, store="old"), "living": ALIVE}, M.ASIDE, "store old, the one that lives is uuid"),
         ({"living": ALIVE, "outcast": True}, M.ASIDE, "none of this cluster"),
         ({"kept": Kept(), "living": ALIVE, "outcast": True}, M.ASIDE, "none of this cluster"),
+        # what the data themselves name counts more than what is remembered: an older copy was put back
+        ({"kept": KEPT, "living": ALIVE, "written": (CLUSTER, 0x77)}, M.ASIDE, "member 77 was removed"),
+        ({"living": ALIVE, "written": (0xC0, MINE)}, M.ASIDE, "cluster c0, the one that lives is c1"),
+        # it has joined again, and was never ready since
+        ({"kept": replace(KEPT, member=0x77), "living": ALIVE, "written": (CLUSTER, MINE)}, M.START, ""),
+        ({"kept": Kept(CLUSTER, 0x77, "old"), "living": ALIVE, "written": (CLUSTER, MINE)}, M.START, ""),
+        ({"kept": replace(KEPT, store="old"), "living": ALIVE, "written": (CLUSTER, MINE)}, M.ASIDE, "store old"),
+        # ids follow from the cluster file: only the store's uuid tells a cluster that was begun again
+        ({"kept": KEPT, "living": ALIVE, "written": (CLUSTER, MINE), "outcast": True}, M.START, ""),
+        ({"living": ALIVE, "written": (CLUSTER, MINE), "outcast": True}, M.ASIDE, "none of this cluster"),
         # nobody to join
         ({"kept": KEPT, "outcast": True}, M.WAIT, "waits for a quorum of n1, n2"),
     ],
@@ -161,6 +191,23 @@ def test_data_that_are_there_are_used_unless_they_are_useless(
 def test_parts_of_data_are_kept_aside() -> None:
     for kept, living in itertools.product((None, KEPT), (None, ALIVE)):
         assert step(Data.PARTS, kept=kept, living=living).move is M.ASIDE
+
+
+@pytest.mark.parametrize(
+    ("data", "facts", "word"),
+    [
+        (NONE, {}, Word.FRESH),
+        (NONE, {"kept": KEPT}, Word.KNOWS),
+        (NONE, {"kept": Kept()}, Word.KNOWS),
+        (NONE, {"kept": KEPT, "heard": (FORMED, SILENT)}, Word.KNOWS),
+        (WHOLE, {"outcast": True}, Word.KNOWS),
+        # a rumour that two nodes pass on to each other would never end
+        (NONE, {"heard": (FORMED, SILENT)}, None),
+        (NONE, {"living": replace(ALIVE, store="")}, None),
+    ],
+)
+def test_what_a_node_says_while_it_waits(data: Data, facts: dict[str, Any], word: Word | None) -> None:
+    assert members.word(seen(data, **facts)) is word
 
 
 def test_the_list_of_a_join() -> None:

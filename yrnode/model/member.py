@@ -22,7 +22,14 @@ class Heard(str, Enum):
 
     SILENT = "silent"  # nobody answers
     FRESH = "fresh"  # a node that has never had a member, or a member that waits for the very first quorum
-    FORMED = "formed"  # a member of a cluster that has had a quorum
+    FORMED = "formed"  # a member of a cluster that has had a quorum, or a node that remembers one
+
+
+class Word(str, Enum):
+    """What a node says on its peer port while its etcd does not run."""
+
+    FRESH = "fresh"  # it has never had a member
+    KNOWS = "knows"  # it had one, so there is a cluster
 
 
 @dataclass(frozen=True)
@@ -61,17 +68,21 @@ class Living:
 class MemberView:
     """All that the next step is decided on. `nodes`: those of the cluster file, each with its peer URL, this one too.
 
-    `kept`: None on a node that never had a ready member. `outcast`: etcd, or what the others say, told that this
-    data's member is none of theirs. `heard`: of each other node. `added`: the id that this node has just added.
-    `cure`: what an operator may do where nobody has the data any more.
+    `kept`: None on a node that never had a ready member. `written`: the cluster and the member that the data
+    themselves name, zeros where they do not. `outcast`: etcd, or what the others say, told that this data's member is
+    none of theirs. `heard`: of each other node. `silent_s`: for how many seconds those that are silent have been,
+    without a break, as far as this start has seen. `added`: the id that this node has just added. `cure`: what an
+    operator may do where nobody has the data any more.
     """
 
     me: str
     nodes: Mapping[str, str]
     data: Data
     kept: Kept | None = None
+    written: tuple[int, int] = (0, 0)
     outcast: bool = False
     heard: Mapping[str, Heard] = field(default_factory=dict)
+    silent_s: Mapping[str, float] = field(default_factory=dict)
     living: Living | None = None
     added: int = 0
     cure: str = ""

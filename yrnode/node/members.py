@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,17 +17,17 @@ from yrnode.checks.base import Tools
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_clients, etcd_nodes, etcd_peers, places
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.member import Heard, Kept, MemberMove, MemberStep, MemberView
+from yrnode.model.member import Heard, Kept, MemberMove, MemberStep, MemberView, Word
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import State
 from yrnode.node.world import World
 from yrnode.policy import members as policy
 from yrnode.process import atomic
-from yrnode.residue import datadir
+from yrnode.residue import datadir, wal
 from yrnode.store.connect import connect, credentials
 from yrnode.store.errors import StoreError
 from yrnode.store.keys import ClusterKeys
-from yrnode.store.members import FreshWord, Members, PeerPort
+from yrnode.store.members import Members, PeerPort, PeerWord
 from yrnode.telemetry.events import EventLog
 
 log = logging.getLogger("yrnode.node")
@@ -60,8 +61,10 @@ class Membership:
         self._kept = self._load()
         trust = credentials(cluster)
         address, port = cluster.nodes[node].address, cluster.etcd.peer_port
-        self._fresh = FreshWord(cluster.cluster, address, port, trust.server_context())
+        self._word = PeerWord(cluster.cluster, address, port, trust.server_context())
         self._told = ""
+        self._heard: dict[str, Heard] = {}
+        self._silent_since: dict[str, float] = {}
         self._settling: asyncio.Task[Any] | None = None
         self._members = Members(trust)
         self._own = connect(cluster, [self._clients[node]], timeout_s=OWN_TIMEOUT_S)
@@ -82,6 +85,7 @@ class Membership:
         if len(self._peers) == 1:
             return None
         self._settling = asyncio.current_task()
+        self._heard, self._silent_since = {}, {}
         cause, added, steps, pause_s = self._view.cause, 0, 0, AGAIN_S
         outcast = cause is not None and cause.reason is Reason.MEMBER
         try:
@@ -106,26 +110,50 @@ class Membership:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
-            await self._fresh.hush()
+            await self._word.hush()
         return None
 
     async def _look(self, outcast: bool, added: int) -> MemberView:
         others = [n for n in self._peers if n != self._node]
         ports = await asyncio.gather(*(self._members.at_peer_port(self._peers[n]) for n in others))
         found = await asyncio.gather(*(self._members.living(n, self._clients[n], self._key) for n in others))
-        heard = {n: self._word(port) for n, port in zip(others, ports, strict=True)}
+        silent_s = self._note(dict(zip(others, ports, strict=True)), time.monotonic())
         answers = sorted((x for x in found if x is not None), key=lambda x: not x.store)
         data = await asyncio.to_thread(datadir.state, self._data)
+        written = await asyncio.to_thread(wal.identity, self._data / "member/wal")
         living = answers[0] if answers else None
         # looked at anew: an operator may take the record away
         self._kept = await asyncio.to_thread(self._load)
-        return MemberView(self._node, self._peers, data, self._kept, outcast, heard, living, added, cure=self._cure())
+        return MemberView(
+            self._node,
+            self._peers,
+            data,
+            self._kept,
+            written or (0, 0),
+            outcast,
+            dict(self._heard),
+            silent_s,
+            living,
+            added,
+            cure=self._cure(),
+        )
 
-    def _word(self, port: PeerPort | None) -> Heard:
+    def _note(self, ports: Mapping[str, PeerPort | None], now: float) -> dict[str, float]:
+        """What each port says, and for how many seconds those that say nothing have not."""
+        for node, port in ports.items():
+            word = self._hear(port)
+            self._heard[node] = policy.hear(self._heard.get(node), word)
+            if word is Heard.SILENT:
+                self._silent_since.setdefault(node, now)
+            else:
+                self._silent_since.pop(node, None)
+        return {node: now - since for node, since in self._silent_since.items()}
+
+    def _hear(self, port: PeerPort | None) -> Heard:
         if port is None:
             return Heard.SILENT
-        if port.fresh:
-            return Heard.FRESH if port.fresh == self._cluster else Heard.FORMED
+        if port.word is not None:
+            return Heard.FRESH if port.word is Word.FRESH and port.whose == self._cluster else Heard.FORMED
         ours = any(self._peers[self._node] in m.peer_urls for m in port.members)
         return Heard.FRESH if ours and not port.formed else Heard.FORMED
 
@@ -146,11 +174,10 @@ class Membership:
 
     async def _wait(self, view: MemberView, step: MemberStep) -> None:
         self._hold_up(step.cause)
-        if not (view.kept or view.living or Heard.FORMED in view.heard.values()):
-            try:
-                await self._fresh.say()
-            except OSError as e:
-                log.warning("etcd: cannot say on the peer port that this node is new: %s", e.strerror)
+        try:
+            await self._word.say(policy.word(view))
+        except OSError as e:
+            log.warning("etcd: cannot say on the peer port whether this node is new: %s", e.strerror)
 
     def _hold_up(self, cause: Cause) -> None:
         if self._view.state is State.CLEANING:
@@ -216,6 +243,6 @@ class Membership:
         if self._settling is not None and not self._settling.done():
             self._settling.cancel()
             await asyncio.wait({self._settling})
-        await self._fresh.hush()
+        await self._word.hush()
         await self._members.close()
         await self._own.close()

@@ -1,13 +1,13 @@
 """How this node's etcd member begins: on its data, in a new cluster, or again in one that lives. Pure.
 
 Only one wrong turn cannot be undone: a second cluster beside the first. So `new` takes a node that has never had a
-ready member, enough others that say the same, and nobody who knows of a cluster.
+ready member, enough others that say the same, and nobody who knows of a cluster, however late he answers.
 """
 
 from __future__ import annotations
 
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.member import Data, Heard, Listed, Living, MemberMove, MemberStep, MemberView
+from yrnode.model.member import Data, Heard, Kept, Listed, Living, MemberMove, MemberStep, MemberView, Word
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import State
 
@@ -16,6 +16,8 @@ QUORUM = "quorum"
 """The check that looks at the other members."""
 STRANGERS = "strangers"
 """Its fact: so many of the others are members of one other cluster, and are a majority."""
+PATIENCE_S = 10.0
+"""So long a node that is silent may only be slow: what it knows may be that there is a cluster."""
 
 
 def majority(members: int) -> int:
@@ -30,6 +32,20 @@ def decide(v: MemberView) -> MemberStep:
         why = "etcd's data here have no write-ahead log: a start would not read them"
         return _step(MemberMove.ASIDE, why, "its files are there, member/wal is not")
     return _without_cluster(v) if living is None else _join(v, living)
+
+
+def hear(before: Heard | None, now: Heard) -> Heard:
+    """What counts of a node, after what counted before in the same start. Silence takes nothing back."""
+    return Heard.FORMED if now is Heard.SILENT and before is Heard.FORMED else now
+
+
+def word(v: MemberView) -> Word | None:
+    """What this node says on its peer port while it waits. What it has only heard from others it does not pass on."""
+    if v.kept is not None or v.data is not Data.NONE:
+        return Word.KNOWS
+    if v.living is not None or Heard.FORMED in v.heard.values():
+        return None
+    return Word.FRESH
 
 
 def stands_in(c: ComponentView, s: Snapshot) -> bool:
@@ -60,16 +76,17 @@ def _with_data(v: MemberView, living: Living | None) -> MemberStep:
 
 def _useless(v: MemberView, living: Living) -> str:
     """Why the data cannot be started beside this cluster, if they cannot."""
-    kept = v.kept
-    if kept is None:
-        return "their member is none of this cluster" if v.outcast else ""
-    if kept.cluster and kept.cluster != living.cluster:
-        return f"they are of cluster {kept.cluster:x}, the one that lives is {living.cluster:x}"
-    if kept.store and kept.store != living.store:
-        return f"they are of store {kept.store}, the one that lives is {living.store}"
-    if kept.member and kept.member not in {m.id for m in living.members}:
-        return f"their member {kept.member:x} was removed from the cluster"
-    return "their member is none of this cluster" if v.outcast and not (kept.cluster and kept.member) else ""
+    kept = v.kept or Kept()
+    # an older copy may have been put back: what is remembered is of the member that was ready last
+    cluster, member = v.written if any(v.written) else (kept.cluster, kept.member)
+    store = kept.store if kept.member == member else ""
+    if cluster and cluster != living.cluster:
+        return f"they are of cluster {cluster:x}, the one that lives is {living.cluster:x}"
+    if store and store != living.store:
+        return f"they are of store {store}, the one that lives is {living.store}"
+    if member and member not in {m.id for m in living.members}:
+        return f"their member {member:x} was removed from the cluster"
+    return "their member is none of this cluster" if v.outcast and not (cluster and member and store) else ""
 
 
 def _without_cluster(v: MemberView) -> MemberStep:
@@ -83,11 +100,16 @@ def _without_cluster(v: MemberView) -> MemberStep:
         return _step(MemberMove.WAIT, text, f"{knows}; {v.cure}" if v.cure else knows)
     fresh = [n for n, word in v.heard.items() if word is Heard.FRESH]
     need, size = majority(len(v.nodes)), len(v.nodes)
-    if 1 + len(fresh) >= need:
-        return _step(MemberMove.NEW, "the first start of a new etcd cluster", f"as new: {', '.join((v.me, *fresh))}")
     silent = [n for n, word in v.heard.items() if word is Heard.SILENT]
-    text = f"waits for {', '.join(silent)}: no quorum for etcd's first start"
-    return _step(MemberMove.WAIT, text, f"{1 + len(fresh)} of {size} members are there, it takes {need}")
+    there = f"{1 + len(fresh)} of {size} members are there"
+    if 1 + len(fresh) < need:
+        text = f"waits for {', '.join(silent)}: no quorum for etcd's first start"
+        return _step(MemberMove.WAIT, text, f"{there}, it takes {need}")
+    late = [n for n in silent if v.silent_s.get(n, 0.0) < PATIENCE_S]
+    if late:
+        text = f"waits for {', '.join(late)}, which may know of a cluster, {PATIENCE_S:g} s at most"
+        return _step(MemberMove.WAIT, text, f"{there}, all new")
+    return _step(MemberMove.NEW, "the first start of a new etcd cluster", f"as new: {', '.join((v.me, *fresh))}")
 
 
 def _join(v: MemberView, living: Living) -> MemberStep:

@@ -1,7 +1,7 @@
 """etcd's members one by one: who is in the list, who answers, and changes of the list.
 
 The client port of a member serves nobody before its first quorum; its peer port answers from the start, with the list
-as that member knows it. In place of a member that has never been, a node says on that port that it is new.
+as that member knows it. While a node's etcd waits to start, the node says on that port whether it is new.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
-from yrnode.model.member import Kept, Listed, Living
+from yrnode.model.member import Kept, Listed, Living, Word
 from yrnode.store import wire
 from yrnode.store.credentials import NONE, Credentials
 from yrnode.store.errors import StoreError
 from yrnode.store.transport import Transport, within
 from yrnode.store.wire import Json, Request
 
-FRESH = "yrnode-fresh"
-"""The key of a fresh node's word: whose member it waits to be."""
+WORD, CLUSTER = "yrnode-member", "yrnode-cluster"
+"""The keys of a waiting node's word: what it says, and whose member it waits to be."""
 TIMEOUT_S = 1.0
 CHANGE_S = 5.0
 _LONGEST = 256 * 1024
@@ -29,11 +29,12 @@ _LONGEST = 256 * 1024
 
 @dataclass(frozen=True)
 class PeerPort:
-    """What a peer port says: the id of its cluster and the list of its members, or the cluster that it is new to."""
+    """What a peer port says: the id of its cluster and the list of its members, or a node's word and whose it is."""
 
     cluster: int = 0
     members: tuple[Listed, ...] = ()
-    fresh: str = ""
+    word: Word | None = None
+    whose: str = ""
 
     @property
     def formed(self) -> bool:
@@ -114,26 +115,31 @@ class Members:
         async with self._session.get(f"{url}/members", allow_redirects=False) as response:
             answer = json.loads(await response.content.read(_LONGEST))
             if isinstance(answer, dict):
-                return PeerPort(fresh=str(answer[FRESH]))
+                return PeerPort(word=Word(answer[WORD]), whose=str(answer[CLUSTER]))
             cluster = int(response.headers["X-Etcd-Cluster-Id"], 16)
             return PeerPort(cluster, tuple(_listed(m, "id") for m in answer))
 
 
-class FreshWord:
-    """Says on this node's peer port, which its etcd does not have yet, that the node is new to `cluster`.
+class PeerWord:
+    """Says on this node's peer port, which its etcd does not have yet, whether the node is new to `cluster`.
 
     The answer is no success, so that another member, who asks for a list there, takes it for none.
     """
 
     def __init__(self, cluster: str, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._cluster = cluster
         self._where = (host, port, ssl_context)
-        body = json.dumps({FRESH: cluster}).encode()
-        head = f"HTTP/1.1 503 Not yet\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        self._answer = head.encode() + b"Connection: close\r\n\r\n" + body
+        self._answer = b""
         self._server: asyncio.AbstractServer | None = None
 
-    async def say(self) -> None:
-        """From now on; OSError where the port cannot be had."""
+    async def say(self, word: Word | None) -> None:
+        """From now on; nothing at all for None. OSError where the port cannot be had."""
+        if word is None:
+            await self.hush()
+            return
+        body = json.dumps({WORD: word.value, CLUSTER: self._cluster}).encode()
+        head = f"HTTP/1.1 503 Not yet\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self._answer = head.encode() + b"Connection: close\r\n\r\n" + body
         if self._server is None:
             host, port, context = self._where
             self._server = await asyncio.start_server(self._reply, host, port, ssl=context, limit=8192)
