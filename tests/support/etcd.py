@@ -161,8 +161,11 @@ class Etcd:
         self.start(wait=wait)
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """SIGSTOP: connections stay open and nothing answers, from the return on."""
         self._signal(signal.SIGSTOP)
+        assert self.process is not None
+        # the signal is there at once; that the last thread has stopped is told to its parent
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
