@@ -61,7 +61,8 @@ DRAIN = {"drain_s": 60.0}
 TABLE: list[tuple[str, Route, Snapshot, Standing, str]] = [
     ("one that starts", OWN, world(None, *own(state=State.STARTING)), OUT, "it is starting"),
     ("one that stops", OWN, world(None, *own(state=State.STOPPING)), OUT, "it is stopping"),
-    ("one that has stopped", OWN, world(None, *own(state=State.CLEANING, leaving=DEATH)), OUT, "cleaning: exited"),
+    ("one that ends", OWN, world(None, *own(state=State.STOPPING, leaving=DEATH)), OUT, "stopping: exited"),
+    ("one that has stopped", OWN, world(None, *own(state=State.CLEANING, cause=DEATH)), OUT, "cleaning: exited"),
     ("one that starts again", OWN, world(None, *own(state=State.STARTING, leaving=DEATH)), OUT, "it is starting"),
     ("one that died", OWN, world(None, *own(death=DEATH)), OUT, "killed by SIGKILL"),
     ("one that is restarted", OWN, world(None, *own(restart=DEATH)), OUT, "it is to stop"),

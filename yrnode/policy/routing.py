@@ -81,7 +81,7 @@ def _own_words(c: ComponentView, s: Snapshot) -> str:
     if c.death is not None:
         return str(c.death)
     if c.state not in _UP:
-        why = c.leaving if c.state is not State.STARTING else None
+        why = (c.leaving or c.cause) if c.state is not State.STARTING else None
         return f"it is {c.state.value}" + (f": {why}" if why is not None else "")
     return "" if component.wanted(c, s) and c.restart is None else "it is to stop"
 
