@@ -30,6 +30,7 @@ def test_only_faults_count_against_a_budget(reason: Reason) -> None:
         "operator",
         "shutdown",
         "group",
+        "coupled",
         "memory",
         "worker",
         "clock",
