@@ -211,3 +211,11 @@ def test_the_next_look_is_at_the_nearest_deadline_ahead() -> None:
     assert plan.next_look(s) == 160.0
     waits = serve(record(Stage.STOP, backoff_s=30.0), learned_at=100.0)
     assert plan.next_look(replace(s, groups={"serve": waits})) == 130.0
+
+
+def test_one_that_an_operator_has_stopped_and_wants_again_is_no_fault() -> None:
+    """The store was away all the while: the record does not know that the group was stopped here."""
+    found = decide(serve(record(Stage.GO, fails=1)), view(RANKS[1], S.STOPPED, leaving=STOP))
+    assert found is not None
+    assert (found[0], found[1].cause, found[1].fails) == (G.BUMP, replace(STOP, component=RANKS[1]), 1)
+    assert decide(serve(record(Stage.GO)), view(RANKS[1], S.STOPPING, leaving=STOP)) is None

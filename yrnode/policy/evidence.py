@@ -35,11 +35,12 @@ def _lost(c: ComponentView, g: GroupView) -> Cause | None:
     """This node has started its members for this life, by its own record, and one of them is not there."""
     if g.started != g.record.n or c.state not in LOST:
         return None
-    why = c.leaving
-    if why is not None and c.generation == g.record.n and (why.fault or why.reason is Reason.RESIDUE):
-        return why
-    if c.state is State.STOPPING:
+    why = c.leaving if c.generation == g.record.n else None
+    if c.state is State.STOPPING and not (why is not None and (why.fault or why.reason is Reason.RESIDUE)):
         return None
+    if why is not None:
+        # it may have been asked to end: stopped by an operator, and wanted again before the record could say so
+        return why
     if g.ended:
         return Cause(Reason.START, "start after a shutdown")
     # a reboot, or it died while nobody watched
