@@ -19,6 +19,7 @@ from yrnode.model.board import PROTOCOL, Intent, Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupMove, Stage
 from yrnode.node import peers, world
+from yrnode.policy import trust
 from yrnode.store import codec
 from yrnode.store.interface import Delete
 
@@ -44,6 +45,8 @@ async def test_a_swap_compares_what_its_decision_has_seen(agent: Agent) -> None:
     # somebody else has bumped it, and even the life after that has begun
     newer = replace(seen.record, n=seen.record.n + 1, stage=Stage.GO, by="n1")
     revision = await agent.write_record(newer)
+    # the watch may have brought it already: the decision is one from before that
+    agent.world.board = board
     shared.perform(Action(GroupMove.BUMP, GROUP, WHY, record=bump))
     agent.world.board = board.with_record(GROUP, newer, revision)
     await until("the outcome", lambda: not agent.world.groups[GROUP].busy)
@@ -75,6 +78,28 @@ async def test_beside_another_protocol_no_record_is_written(agent: Agent) -> Non
     assert agent.ready
     await agent.store.txn([], [Delete(agent.keys.node("n1"))])
     await until("the next life", lambda: agent.ready and agent.life == (n + 1, "go"))
+
+
+async def test_a_daemon_that_ends_while_a_store_settles_waits_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start_etcd(tmp_path / "etcd", ETCD_35) as etcd:
+        for _ in range(2):
+            # the first one knows another store, the second one that it had not settled
+            agent = Agent("n0", ("n0", "n1"), etcd.url, tmp_path)
+            if agent.memory.load_store() == ("", False):
+                agent.memory.save_store("another", False)
+            await agent.start()
+            await until("a look at the store", lambda a=agent: a.world.fresh)
+            assert not agent.world.settled
+            assert agent.memory.load_store() == ("uuid", True)
+            await agent.close(crash=True)
+        monkeypatch.setattr(trust, "SETTLE_S", 0.5)
+        agent = Agent("n0", ("n0", "n1"), etcd.url, tmp_path)
+        await agent.start()
+        await until("settled", lambda: agent.world.fresh and agent.world.settled)
+        assert agent.memory.load_store() == ("uuid", False)
+        await agent.close()
 
 
 async def test_a_node_that_is_there_or_fenced_already_is_not_fenced(agent: Agent) -> None:

@@ -72,7 +72,7 @@ class Node:
         self.processes: dict[str, Process] = {}
         self.disk: dict[str, GroupView] = {}
         self.intents: dict[str, Any] = {}
-        self.known_store = ""
+        self.known = trust.Known()
         self.protocol = PROTOCOL
         self.life = 0
         """Counts daemons: what was begun by an earlier one is void."""
@@ -84,7 +84,7 @@ class Node:
         self.proven_at = -1.0
         self.broken = True
         self.unbroken_since = 0.0
-        self.settled_at = self.looked_at = 0.0
+        self.looked_at = 0.0
         self.round_due: float | None = None
         self.world = self.make()
 
@@ -110,6 +110,7 @@ class Node:
         self.daemon_up, self.life = True, self.life + 1
         self.world = self.make()
         self.world.protocol = self.protocol
+        self.known = trust.Known(*self.known.kept)
         for name, kept in self.disk.items():
             self.world.groups[name] = replace(
                 self.world.groups[name],
@@ -196,9 +197,7 @@ class Node:
 
     def judge_store(self) -> None:
         board = self.world.board
-        if trust.lost(self.world.groups.values(), board, self.known_store):
-            self.settled_at = max(self.settled_at, self.cluster.now + trust.SETTLE_S)
-        self.known_store = board.store_id
+        self.known = self.known.read(self.world.groups.values(), board, self.cluster.now)
 
     def absences(self) -> None:
         c, since = self.cluster, None if self.broken or not self.world.fresh else self.unbroken_since
@@ -224,7 +223,8 @@ class Node:
         c.rules.prove(self)
         self.world.fresh = c.rules.fresh(self)
         self.world.proven_at = self.proven_at
-        self.world.settled = c.now >= self.settled_at
+        self.known = self.known.later(c.now)
+        self.world.settled, self.world.settles_at = self.known.settled(c.now), self.known.until
         self.world.store_available = self.reaches()
         self.absences()
         s = self.world.snapshot(c.now, c.draw(0.0, 1.0))

@@ -47,13 +47,15 @@ class Memory:
             return None
         return replace(view, record=record, started=started, cleaned=cleaned, ended=bool(data.get("ended")))
 
-    def save_store(self, store_id: str) -> None:
-        """The store that this node last settled in. OSError when it cannot be written."""
-        atomic.write(self._dir / STORE, {"id": store_id})
+    def save_store(self, store_id: str, settling: bool) -> None:
+        """The store that this node knows, and whether others may still put back what it has lost. OSError when it
+        cannot be written."""
+        atomic.write(self._dir / STORE, {"id": store_id, "settling": settling})
 
-    def load_store(self) -> str:
-        """Empty where none is known."""
-        return str((self._read(self._dir / STORE) or {}).get("id", ""))
+    def load_store(self) -> tuple[str, bool]:
+        """An empty name where none is known."""
+        kept = self._read(self._dir / STORE) or {}
+        return str(kept.get("id", "")), bool(kept.get("settling", False))
 
     def save_wishes(self, unwanted: Mapping[str, Cause], intents: Mapping[str, Intent]) -> None:
         """Components of this node that are to stay stopped, and who said so; and the intents that all nodes share.

@@ -73,8 +73,8 @@ class Shared:
         self._cluster_name, self._worker_of = cluster_name, worker_of
         self._wake, self._done = wake, done
         self._memory = memory
-        self._known_store = memory.load_store()
-        self._settled_at = 0.0
+        store_id, settling = memory.load_store()
+        self._known = trust.Known(store_id, settling and len(world.peers) > 1)
         self._ahead: list[Ahead] = []
         self._lease = KeptLease(store, trust.LEASE_S, self._granted)
         self._watch = store.watch(keys.root)
@@ -88,7 +88,8 @@ class Shared:
         world.proven_at = watch.proven_at or 0.0
         whole = watch.unbroken_since is not None
         world.fresh = whole and trust.fresh(world.board, now, world.proven_at, self._lease.alive)
-        world.settles_at, world.settled = self._settled_at, now >= self._settled_at
+        self._know(self._known.later(now))
+        world.settles_at, world.settled = self._known.until, self._known.settled(now)
         if cache.waits_for_proof(world.components.values(), world.proven_at):
             watch.prove()
         world.note_absent(now, watch.unbroken_since if world.fresh else None)
@@ -100,7 +101,9 @@ class Shared:
             now = time.monotonic()
             after = self._ahead_of(board.fold(self._world.board, batch, self._keys), now)
             self._world.take_board(after, now)
-            self._judge_store(after)
+            # alone in a cluster there is nobody to wait for
+            if len(self._world.peers) > 1:
+                self._know(self._known.read(self._world.groups.values(), after, now))
             self._wake()
 
     def _ahead_of(self, after: Board, now: float) -> Board:
@@ -110,19 +113,13 @@ class Shared:
             after = a.over(after)
         return after
 
-    def _judge_store(self, after: Board) -> None:
-        """Alone in a cluster there is nobody to wait for."""
-        if not after.store_id or len(self._world.peers) < 2:
-            return
-        if trust.lost(self._world.groups.values(), after, self._known_store):
-            self._settled_at = max(self._settled_at, time.monotonic() + trust.SETTLE_S)
-        if after.store_id != self._known_store:
-            self._known_store = after.store_id
+    def _know(self, known: trust.Known) -> None:
+        before, self._known = self._known, known
+        if known.kept != before.kept:
             try:
-                self._memory.save_store(after.store_id)
+                self._memory.save_store(*known.kept)
             except OSError as e:
-                # after a restart it then waits once more for what others put back
-                log.warning("cannot write %s: %s", e.filename, e.strerror)
+                log.warning("the store that this node knows cannot be written to %s: %s", e.filename, e.strerror)
 
     # writing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from yrnode.model.board import Board
 from yrnode.model.snapshot import GroupView
@@ -18,6 +19,36 @@ PROVEN_S = 4.0
 def fresh(board: Board, now: float, proven_at: float, lease_alive: bool) -> bool:
     """Whether the board may be acted on: the watch was proven complete just now, and our own lease lives."""
     return bool(board.store_id) and now - proven_at < PROVEN_S and lease_alive
+
+
+@dataclass(frozen=True)
+class Known:
+    """The store that a node knows, kept on disk. `settling`: it had lost something, and not every node has had the
+    time yet to put back what it knows; `until`: monotonic seconds, 0 where a daemon's restart has lost them.
+    """
+
+    store: str = ""
+    settling: bool = False
+    until: float = 0.0
+
+    @property
+    def kept(self) -> tuple[str, bool]:
+        """What outlives the daemon."""
+        return self.store, self.settling
+
+    def settled(self, now: float) -> bool:
+        return not self.settling or 0.0 < self.until <= now
+
+    def read(self, groups: Iterable[GroupView], board: Board, now: float) -> Known:
+        """After the board was read. A daemon that starts in the middle waits for all of it again."""
+        if not board.store_id:
+            return self
+        if (self.settling and not self.until) or lost(groups, board, self.store):
+            return Known(board.store_id, True, now + SETTLE_S)
+        return replace(self, store=board.store_id)
+
+    def later(self, now: float) -> Known:
+        return replace(self, settling=False) if self.settling and self.settled(now) else self
 
 
 def lost(groups: Iterable[GroupView], board: Board, known_store: str) -> bool:
