@@ -35,6 +35,7 @@ from yrnode.model.state import Plane, State
 from yrnode.model.verdict import WAITS, fail, unknown
 from yrnode.node import world
 from yrnode.policy import component
+from yrnode.policy.members import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +179,7 @@ def test_a_machine_that_was_set_up_again_begins_no_cluster_beside_the_one_that_s
     waits(trio, trio["n2"], "waits for n0, n1: no quorum for etcd's first start")
     trio["n0"].start()
     # n0 alone has no quorum: its peer port tells of the cluster all the same
-    waits(trio, trio["n2"], "waits for a quorum of n0, n1", "n0 knows it")
+    waits(trio, trio["n2"], "waits for a quorum of n0, n1", "known to n0")
     waits(trio, trio["n0"], "waits for n1, n2: no quorum, 1 of 3 members are there")
     assert not (trio["n2"].home / "etcd/member").exists()
     trio["n1"].start()
@@ -187,6 +188,46 @@ def test_a_machine_that_was_set_up_again_begins_no_cluster_beside_the_one_that_s
     after = listed(trio["n0"])
     assert {n for n in NODES if after[n] != before[n]} == {"n2"}
     assert etcd(trio["n0"])["restarts"] == 1
+
+
+def test_an_older_copy_of_a_member_that_was_replaced_is_not_started(trio: YrCluster) -> None:
+    """Its etcd would take messages for its successor, and die of them again and again."""
+    node, old = trio["n1"], trio["n1"].home / "etcd"
+    go_down(node)
+    old.rename(node.home / "etcd.old")
+    node.start()
+    trio.wait("replaced", lambda: whole(trio), 60)
+    new = str(listed(trio["n0"])["n1"])
+    trio.wait("the new record", lambda: new in (node.home / "etcd-member.json").read_text(), 30)
+    before, restarts = len(told(node)), etcd(trio["n0"])["restarts"]
+    go_down(node)
+    lose_data(node)
+    (node.home / "etcd.old").rename(old)
+    node.start()
+    trio.wait("three members", lambda: whole(trio) and len(told(node)) > before, 60)
+    assert told(node)[before:] == ["member-aside", "member-remove", "member-add", "member-join"]
+    assert etcd(trio["n0"])["restarts"] == restarts
+
+
+def test_two_that_are_new_begin_no_cluster_beside_a_third_that_remembers_one(trio: YrCluster) -> None:
+    for name in NODES:
+        go_down(trio[name])
+    lose_data(trio["n0"])
+    for name in ("n1", "n2"):
+        shutil.rmtree(trio[name].home)
+        only_etcd(trio[name])
+    for name in ("n1", "n2", "n0"):
+        trio[name].start()
+    for name in ("n1", "n2"):
+        waits(trio, trio[name], "etcd has no data here, and its cluster exists", "known to n0")
+    # longer than anybody is given time to say what he knows
+    until = time.monotonic() + PATIENCE_S + 3
+    while time.monotonic() < until:
+        assert not any((trio[n].home / "etcd/member").exists() for n in NODES)
+        time.sleep(0.3)
+    # an operator's word that the data are lost for good
+    (trio["n0"].home / "etcd-member.json").unlink()
+    trio.wait("a new cluster", lambda: whole(trio), 60)
 
 
 def test_without_a_quorum_the_member_that_is_left_is_let_be(trio: YrCluster) -> None:
@@ -232,7 +273,7 @@ def test_two_that_lost_their_data_wait_for_the_third_and_then_for_an_operator(tr
         assert str(trio[name].home / "etcd-member.json") in reason
     trio["n0"].start()
     waits(trio, trio["n0"], "waits for n1, n2: no quorum")
-    waits(trio, trio["n1"], "n0 knows it")
+    waits(trio, trio["n1"], "known to n0, n2")
     assert [(trio[n].home / "etcd/member").exists() for n in NODES] == [True, False, False]
 
     # the cure that they name

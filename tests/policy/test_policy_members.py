@@ -96,7 +96,7 @@ def test_whom_it_waits_for_is_named() -> None:
     assert first.evidence == "1 of 3 members are there, it takes 2"
     lost = step(NONE, (FORMED, SILENT)).cause
     assert "its cluster exists" in lost.text
-    assert lost.evidence == "n1 knows it; CURE"
+    assert lost.evidence == "known to n1; CURE"
     assert "CURE" in step(NONE, kept=KEPT).cause.evidence
 
 

@@ -95,7 +95,7 @@ def _without_cluster(v: MemberView) -> MemberStep:
         return _step(MemberMove.WAIT, text, _list(v.living))
     formed = [n for n, word in v.heard.items() if word is Heard.FORMED]
     if v.kept is not None or formed:
-        knows = f"{', '.join(formed)} knows it" if formed else "this node was a member of it"
+        knows = f"known to {', '.join(formed)}" if formed else "this node was a member of it"
         text = f"waits for a quorum of {_others(v)}: etcd has no data here, and its cluster exists"
         return _step(MemberMove.WAIT, text, f"{knows}; {v.cure}" if v.cure else knows)
     fresh = [n for n, word in v.heard.items() if word is Heard.FRESH]
