@@ -116,8 +116,11 @@ class World:
 
     def take_board(self, board: Board, now: float) -> None:
         """The shared keys as they are now."""
-        self.board = board
+        before, self.board = self.board, board
         for g in self.groups.values():
+            if g.ready_since is not None and board.phases(g.name) is before.phases(g.name):
+                # nobody has said anything else: with hundreds of nodes that is worth a look
+                continue
             since = phase.ready_since(g, board, now)
             if since != g.ready_since:
                 self.update_group(g.name, ready_since=since)

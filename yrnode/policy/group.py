@@ -40,12 +40,15 @@ def decide(g: GroupView, s: Snapshot) -> Action | None:
         return Action(GroupMove.LEARN, g.name, stored.record.cause, record=stored.record)
     if g.busy or not s.fresh:
         return None
-    alike = not protocol.strangers(s)
     if stored is None or stored.record != g.record:
-        return _put_back(g, stored, s) if alike else None
+        return _among_alike(_put_back(g, stored, s), s)
     if not s.settled or intents.unsaid(s):
         return None
-    return (_judge(g, s) if alike else None) or _tell(g, s)
+    return _among_alike(_judge(g, s), s) or _tell(g, s)
+
+
+def _among_alike(found: Action | None, s: Snapshot) -> Action | None:
+    return found if found is not None and not protocol.strangers(s) else None
 
 
 def wish(g: GroupView, s: Snapshot) -> Action | None:

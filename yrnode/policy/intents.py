@@ -24,7 +24,7 @@ def decide(s: Snapshot) -> list[Action]:
         kept = s.intents.get(target)
         if kept is None or (stored.seq >= kept.seq and stored != kept):
             found.append(Action(BoardMove.HEED, target, _cause(stored), intent=stored))
-    if found or not s.fresh or protocol.strangers(s):
+    if found or not s.fresh:
         return found
     for target, kept in s.intents.items():
         there = s.board.intents.get(target)
@@ -33,7 +33,7 @@ def decide(s: Snapshot) -> list[Action]:
     if s.me in s.board.fences and s.settled and s.me not in s.saying and not _old(s):
         cause = Cause(Reason.RECOVERED, f"{s.me} is back, and nothing of an earlier life runs on it")
         found.append(Action(BoardMove.UNFENCE, s.me, cause))
-    return found
+    return [] if found and protocol.strangers(s) else found
 
 
 def unsaid(s: Snapshot) -> bool:
