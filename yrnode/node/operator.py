@@ -46,13 +46,13 @@ def radius(world: World, verb: str, target: str) -> Radius:
 
 def _taken_along(world: World, verb: str, target: str, groups: list[str]) -> tuple[str, ...]:
     """The other groups that restart with these: not with one that is only stopped, which its start does."""
-    node, found = is_node(world, target), dict[str, None]()
+    node, found, s = is_node(world, target), dict[str, None](), world.snapshot(0.0)
     for g in (world.groups[name] for name in groups):
         began = not g.wanted or g.record.stage is Stage.FAILED
         ends = (node or target == ALL) and g.record.stage is Stage.GO
         new = {"restart": True, "start": began and not node, "stop": ends}
         if new[verb]:
-            found |= dict.fromkeys(coupling.others(g, world.snapshot(0.0)))
+            found |= dict.fromkeys(coupling.others(g, s))
     return tuple(name for name in found if name not in groups)
 
 

@@ -52,7 +52,7 @@ def _lines(s: Snapshot) -> Iterator[str]:
     if idle:
         yield f"a restart of {', '.join(idle)} as a whole would wait; what dies is stopped and cleaned here meanwhile"
     yield from (line for c in s.components.values() if (line := _component(c, s)))
-    unsaid = [target for target, kept in s.intents.items() if s.board.intents.get(target) != kept]
+    unsaid = intents.unsaid(s)
     if unsaid:
         yield f"what was said here about {', '.join(unsaid)} is not known to the other nodes"
     if not s.fresh:

@@ -36,9 +36,9 @@ def decide(s: Snapshot) -> list[Action]:
     return [] if found and protocol.strangers(s) else found
 
 
-def unsaid(s: Snapshot) -> bool:
-    """Whether an operator's word to this node has not reached the store: till then others hold to an older one."""
-    return any(s.board.intents.get(target) != kept for target, kept in s.intents.items())
+def unsaid(s: Snapshot) -> list[str]:
+    """The targets of words to this node that have not reached the store: till then others hold to older ones."""
+    return [target for target, kept in s.intents.items() if s.board.intents.get(target) != kept]
 
 
 def _old(s: Snapshot) -> bool:

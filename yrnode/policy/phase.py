@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from yrnode.model.board import Board
 from yrnode.model.group import GroupKind, Member, Phase, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
@@ -56,8 +58,12 @@ def unsure(g: GroupView, board: Board, fresh: bool, me: str) -> str:
     others = [n for n in g.nodes if n != me]
     if others and not fresh:
         return "what the other nodes do is not known"
-    told = board.phases(g.name)
-    late = [n for n in others if n not in told or (told[n].n, told[n].phase) != (g.record.n, Phase.READY)]
+    return unknown_to_serve(others, board.phases(g.name), g.record.n)
+
+
+def unknown_to_serve(nodes: Iterable[str], told: Mapping[str, Member], n: int) -> str:
+    """Which of these nodes have not said that their part serves the life `n`, in words; empty when all have."""
+    late = [node for node in nodes if node not in told or (told[node].n, told[node].phase) != (n, Phase.READY)]
     return f"{', '.join(late)} not known to serve" if late else ""
 
 

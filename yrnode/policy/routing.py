@@ -15,7 +15,7 @@ from yrnode.model.group import GroupRecord, Phase, Stage
 from yrnode.model.routing import Drain, Judged, Route, RouteView, Standing
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import State
-from yrnode.policy import component, intents
+from yrnode.policy import component, intents, phase
 
 SETTLE_S = 3.0
 """A server that somebody else has taken out comes back only after so long: its own node knows first that it stops."""
@@ -96,10 +96,8 @@ def _by_members(route: Route, record: GroupRecord, s: Snapshot) -> Judged:
         return Judged(Standing.UNKNOWN, f"{route.node} is absent")
     if (mine.n, mine.phase) != (record.n, Phase.READY):
         return Judged(Standing.OUT, f"{route.node} is {mine.phase.value}, generation {mine.n}")
-    late = [n for n in route.nodes if n not in told or (told[n].n, told[n].phase) != (record.n, Phase.READY)]
-    if late:
-        return Judged(Standing.UNKNOWN, f"{', '.join(late)} not known to serve")
-    return Judged(Standing.IN, f"ready, generation {record.n}")
+    late = phase.unknown_to_serve(route.nodes, told, record.n)
+    return Judged(Standing.UNKNOWN, late) if late else Judged(Standing.IN, f"ready, generation {record.n}")
 
 
 def tell(members: Iterable[RouteView], restored: Collection[str] | None, gone_s: Mapping[str, float]) -> list[Tell]:
