@@ -204,10 +204,10 @@ class Server:
     def load(self):
         return json.loads(self.get("/load")[1])["server_load"]
 
-    def metric(self, name, **labels):
-        """Sum of the samples of a series that carry `labels`."""
+    def metric(self, name, *, page=None, **labels):
+        """Sum of the samples of a series that carry `labels`, on a page that was read before or a new one."""
         total, found = 0.0, False
-        for line in self.get("/metrics")[1].splitlines():
+        for line in (page or self.get("/metrics")[1]).splitlines():
             match = re.match(r"([^\s{#]+)(?:\{(.*)\})? (\S+)$", line)
             if match and match[1] == name and all(f'{k}="{v}"' in (match[2] or "") for k, v in labels.items()):
                 total, found = total + float(match[3]), True

@@ -112,9 +112,9 @@ class Kept:
             self.errors.add(type(self.lease.error))
 
     async def present(self) -> None:
-        """Until the key is there by the present lease, and that is renewed."""
+        """Until the key is there by the present lease, we know that it is, and the lease is renewed."""
         self.now = None
-        await until(lambda: self.now and self.now.lease == self.lease.id and self.lease.error is None, 60)
+        await until(lambda: self.now and self.now.lease == self.promised and self.lease.error is None, 60)
 
 
 async def observe(store: Store, prefix: str, every: Sequence[Kept]) -> None:
