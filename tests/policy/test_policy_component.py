@@ -309,3 +309,24 @@ def test_a_store_that_refuses_writes_holds_up_neither_etcd_nor_the_ranks() -> No
     assert decide(view("etcd", S.STOPPED), store_refusal=REFUSAL) == (M.CLEAN, R.START)
     assert decide(view("etcd", death=DEATH), store_refusal=REFUSAL) == (M.STOP, R.EXITED)
     assert component.missing(view("rank/serve/0", S.CLEANING), snapshot(store_refusal=REFUSAL)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "begins"),
+    [
+        ({"started": 3, "cleaned": 4}, True),
+        # begun, and not found: a loss, which its group's evidence tells
+        ({"started": 4, "cleaned": 4}, False),
+        # never promised to be clean for this life
+        ({"started": 3, "cleaned": 3}, False),
+    ],
+)
+@pytest.mark.parametrize("member", [True, False])
+def test_a_daemon_that_was_gone_between_go_and_the_start_begins_what_it_has_promised(
+    facts: dict[str, int], begins: bool, member: bool
+) -> None:
+    group = serve(record(Stage.GO, 4, members=("n0",) if member else ("n1",)), **facts)
+    found = decide(view(RANKS[0], S.STOPPED, generation=0, instance=""), group=group)
+    assert (found is not None) is (begins and member)
+    if found is not None:
+        assert found[0] is M.CLEAN

@@ -174,10 +174,13 @@ def _resting(c: ComponentView, s: Snapshot) -> Action | None:
         return None
     cause = c.restart or c.leaving or Cause(Reason.START, "first start")
     if c.spec.group is not None:
-        record = s.groups[c.spec.group].record
+        group = s.groups[c.spec.group]
+        record = group.record
         if record.stage is Stage.FAILED:
             return Action(Move.GIVE_UP, c.name, record.cause)
-        if record.stage is not Stage.STOP:
+        # a daemon that was gone between go and the start begins what it had promised to be clean for; what it has
+        # begun and does not find is a loss
+        if record.stage is Stage.GO and (group.started == record.n or not may_begin(c, group, s)):
             return None
         cause = _why_start(record)
     return Action(Move.CLEAN, c.name, cause)
