@@ -202,6 +202,16 @@ class Cluster:
             self.at(self.now + self.draw(2.0, 7.0), lambda: self._worker_up(node, process))
         else:
             self.at(self.now + self.draw(1.0, 3.0), lambda: self._meet(group_of(name), process.life))
+            if node.sticks:
+                self.stick(node, name)
+
+    def stick(self, node: Node, name: str) -> None:
+        """A start that comes to no end: the process lives and never meets the others."""
+        node.sticks = False
+        process = node.processes[name]
+        self.tell(f"FAULT {node.name} {name} of life {process.life} sticks in its start")
+        self.trouble.setdefault((group_of(name), process.life), f"{node.name} stuck")
+        process.state = "stuck"
 
     def _worker_up(self, node: Node, process: Process) -> None:
         if node.processes.get("worker") is not process or process.state != "starting":

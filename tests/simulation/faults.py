@@ -50,6 +50,10 @@ class Fates:
     def rank_hangs(self, node: Node) -> None:
         self.c.hang(node, self.c.group())
 
+    def start_sticks(self, node: Node) -> None:
+        """Found by its deadline alone."""
+        node.sticks = True
+
     def worker_dies(self, node: Node) -> None:
         self.c.die(node, "worker", "by itself")
 
@@ -165,6 +169,7 @@ class Fates:
         self._upgrade_all()
         for node in self.c.nodes.values():
             node.cut_until = node.deaf_until = -1.0
+            node.sticks = False
             if node.host_up and not node.daemon_up:
                 node.begin_daemon()
         self.c.slow, self.c.store.up = 0.0, True
@@ -180,7 +185,7 @@ class Fates:
 
     def _hurt(self, node: Node) -> None:
         for name, process in node.processes.items():
-            if process.state in ("starting", "serving"):
+            if process.state in ("starting", "stuck", "serving"):
                 self.c.trouble.setdefault((group_of(name), process.life), f"{node.name} went down")
         for group in self.c.groups:
             started = node.world.groups[group].started

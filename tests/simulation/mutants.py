@@ -133,7 +133,7 @@ def _deaf(node: Node) -> None:
 SILENT = Rules(prove=_deaf, fresh=lambda n: bool(n.world.board.store_id))
 RANKS = ("rank_dies", "rank_dies", "rank_hangs")
 STORES = ("store_down", "store_copied", "store_copied", "store_restored", "store_restored")
-STARTS = ("rank_dies", "daemon_dies", "host_reboots", "host_reboots")
+STARTS = ("rank_dies", "rank_dies", "start_sticks", "host_reboots")
 MUTANTS = [
     Mutant("a bump without a swap", "", _story(*RANKS, "cut", blind=True), _nothing),
     Mutant(

@@ -54,7 +54,7 @@ def spec(name: str, kind: str, plane: Plane, **group: str) -> ComponentSpec:
 
 @dataclass
 class Process:
-    """`life`: of its group. `state`: starting, serving, hung, dead. `ring`: where a worker has registered."""
+    """`life`: of its group. `state`: starting, stuck, serving, hung, dead. `ring`: where a worker has registered."""
 
     life: int
     state: str = "starting"
@@ -69,6 +69,8 @@ class Node:
         self.cluster, self.name = cluster, name
         self.host_up = self.daemon_up = False
         self.lost = False
+        self.sticks = False
+        """Whether the next start of a rank comes to no end."""
         self.processes: dict[str, Process] = {}
         self.disk: dict[str, GroupView] = {}
         self.intents: dict[str, Any] = {}

@@ -41,6 +41,7 @@ SCENARIOS = {
     "a node leaves the file": Scenario(3, ("lease_lapses", "daemon_dies", "node_leaves_the_file"), 4),
     "a node leaves the file and is fenced": Scenario(3, ("host_is_lost", "daemon_dies", "node_leaves_the_file"), 4),
     "gone during a start": Scenario(2, ("daemon_dies", "host_reboots"), 3, early=True),
+    "starts that come to no end": Scenario(2, ("rank_dies", "rank_dies", "daemon_dies", "start_sticks"), 5),
     "given up, and the store is emptied": Scenario(2, ("rank_dies", "rank_dies", "rank_dies", "store_emptied"), 6),
     "two groups that restart together": Scenario(2, ("rank_dies", "rank_hangs", "daemon_dies"), 6, pair=True),
     "the two, and operators": Scenario(
