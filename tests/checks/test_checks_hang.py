@@ -184,16 +184,13 @@ async def rank() -> AsyncIterator[Rank]:
 
 
 @dataclass
-class Lab:
-    rank: Rank
+class Asking:
+    """The two checks of a server, each asked at a time of the test's own."""
+
     tools: Tools
     clock: Clock
-    canary: CanaryCheck
-    progress: ProgressCheck
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.tools.ledgers.of(TARGET.component, TARGET.instance)
+    canary: Check
+    progress: Check
 
     async def read(self, after_s: float = 2.0) -> Result:
         self.clock.now += after_s
@@ -204,6 +201,15 @@ class Lab:
         return await self.canary.probe(TARGET)
 
 
+@dataclass
+class Lab(Asking):
+    rank: Rank
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.tools.ledgers.of(TARGET.component, TARGET.instance)
+
+
 @pytest_asyncio.fixture
 async def lab(http: aiohttp.ClientSession, rank: Rank) -> Lab:
     clock = Clock()
@@ -212,7 +218,7 @@ async def lab(http: aiohttp.ClientSession, rank: Rank) -> Lab:
     told = {"url": rank.url, "load": True, "stall_timeout_s": 180.0}
     canary = CanaryCheck(CheckSpec("canary", "canary", 1.0, 35.0, params=asks), shared)
     progress = ProgressCheck(CheckSpec("progress", "progress", 2.0, 5.0, params=told), shared)
-    lab = Lab(rank, shared, clock, canary, progress)
+    lab = Lab(shared, clock, canary, progress, rank)
     assert (await lab.ask()).verdict is OK
     assert (await lab.read()).evidence == "idle"
     return lab
@@ -564,20 +570,8 @@ class Several:
 
 
 @dataclass
-class HeadLab:
+class HeadLab(Asking):
     head: Several
-    tools: Tools
-    clock: Clock
-    canary: Check
-    progress: Check
-
-    async def read(self, after_s: float = 2.0) -> Result:
-        self.clock.now += after_s
-        return await self.progress.probe(TARGET)
-
-    async def ask(self, after_s: float = 0.0) -> Result:
-        self.clock.now += after_s
-        return await self.canary.probe(TARGET)
 
 
 @pytest_asyncio.fixture
@@ -597,7 +591,7 @@ async def headed(http: aiohttp.ClientSession) -> AsyncIterator[HeadLab]:
     told = {**both, "load": True, "stall_timeout_s": 180.0}
     canary = make(CheckSpec("canary", "canary", 1.0, 35.0, params=asks), shared)
     progress = make(CheckSpec("progress", "progress", 2.0, 5.0, params=told), shared)
-    lab = HeadLab(head, shared, clock, canary, progress)
+    lab = HeadLab(shared, clock, canary, progress, head)
     assert (await lab.ask()).evidence.startswith("2 engines: completion: 1 token")
     assert sorted(head.asked) == [0, 1], "a start is proven by every engine"
     head.asked.clear()

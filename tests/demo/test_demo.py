@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,18 @@ def stacks() -> set[Path]:
     return set(Path("/tmp").glob("yrnode-demo-*"))
 
 
+def once(*more: str, seconds: float = 110) -> dict[str, Any]:
+    """What a good run reports."""
+    argv = [str(BIN / "yrnode"), "demo", "--once", *more, "-o", "json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, done
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_once_proves_everything_and_leaves_nothing() -> None:
     before = stacks()
-    done = subprocess.run(
-        [str(BIN / "yrnode"), "demo", "--once", "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done
-    result = json.loads(done.stdout)
+    result = once()
     assert result["ready"] is True
     assert result["ready_seconds"] < 25
     assert set(result["components"]) == {"etcd", "worker", "rank/serve/0", "rank/serve/1"}
@@ -44,15 +46,7 @@ def test_once_proves_everything_and_leaves_nothing() -> None:
 
 def test_two_nodes_once() -> None:
     before = stacks()
-    done = subprocess.run(
-        [str(BIN / "yrnode"), "demo", "--once", "--nodes", "2", "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done
-    result = json.loads(done.stdout)
+    result = once("--nodes", "2", seconds=150)
     assert result["ready"] is True
     names = {"n0 etcd", "n0 worker", "n0 rank/serve/0", "n1 worker", "n1 rank/serve/1"}
     assert set(result["components"]) == names

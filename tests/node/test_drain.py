@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.node.test_router_members import D, Node, P, split
 from tests.support.node import cluster_text, yrnode
+from tests.support.routed import D, Node, P, running, split
 from tests.support.serving import ask
 
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
@@ -41,13 +41,8 @@ class Busy:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    found = Node(split(", standin-token-time: 0.05, shutdown-timeout: 1"))
-    try:
-        found.start()
-        found.wait_ready()
+    with running(split(", standin-token-time: 0.05, shutdown-timeout: 1")) as found:
         yield found
-    finally:
-        found.close()
 
 
 def test_it_says_what_it_touches_and_asks(node: Node) -> None:

@@ -23,6 +23,7 @@ from yrnode.process import table
 
 pytestmark = [pytest.mark.timeout(400)]
 HEAD, OTHER = "n0 rank/serve/0", "n1 rank/serve/1"
+BOTH = ("serve", "dense")
 GROUPS = """
   serve:
     mode: headless
@@ -58,16 +59,10 @@ def pair(first: int) -> Iterator[YrCluster]:
         yield found
 
 
-def in_order(c: YrCluster) -> bool:
-    return all(n.status()["ready"] for n in c.nodes.values()) and all(len(c.life(g)) == 1 for g in ("serve", "dense"))
-
-
 def at_rest(c: YrCluster) -> bool:
     """Nobody has asked an engine for a second: engines step on for a moment, and see another's death then."""
     checks = [
-        node.component(f"rank/{group}/{n}")["checks"]
-        for n, node in enumerate(c.nodes.values())
-        for group in ("serve", "dense")
+        node.component(f"rank/{group}/{n}")["checks"] for n, node in enumerate(c.nodes.values()) for group in BOTH
     ]
     said = [k[name]["evidence"] for k in checks for name in ("canary", "cache") if name in k]
     ages = [re.search(r"(\d+) s ago", text) for text in said]
@@ -76,7 +71,7 @@ def at_rest(c: YrCluster) -> bool:
 
 @pytest.fixture
 def serving(pair: YrCluster) -> YrCluster:
-    pair.wait("order", lambda: in_order(pair), 90)
+    pair.wait("order", lambda: pair.in_order(*BOTH), 90)
     pair.wait("rest", lambda: at_rest(pair), 30)
     for group in ("serve", "dense"):
         forgive(pair["n0"], group)
@@ -96,7 +91,7 @@ def one_restart(c: YrCluster, fault: Callable[[], object], culprit: str, group: 
     fault()
     c.wait("the group's stop", lambda: (n, "go") not in c.life(group), 60)
     seen = time.monotonic()
-    c.wait("the next life serving", lambda: in_order(c) and c.life(group) == {(n + 1, "go")}, 90)
+    c.wait("the next life serving", lambda: c.in_order(*BOTH) and c.life(group) == {(n + 1, "go")}, 90)
     cause = c["n0"].status()["groups"][group]["cause"]
     print(f"\nseen after {seen - began:.1f} s, both serve again after {time.monotonic() - began:.1f} s: {cause}")
     assert culprit in cause
@@ -185,4 +180,4 @@ def test_a_machine_without_a_port_that_is_gone_is_waited_for(serving: YrCluster)
     serving.wait("n0 says that it waits for n1", waits, 60)
     print(f"\nthe head's node waits for the other after {time.monotonic() - gone:.1f} s")
     node.start()
-    serving.wait("one restart", lambda: in_order(serving) and serving.life() == {(n + 1, "go")}, 90)
+    serving.wait("one restart", lambda: serving.in_order(*BOTH) and serving.life() == {(n + 1, "go")}, 90)

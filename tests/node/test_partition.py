@@ -27,18 +27,9 @@ def life(c: YrCluster, *names: str) -> set[tuple[int, str]]:
     return {(g.get("generation", 0), g.get("stage", "")) for g in groups}
 
 
-def in_order(c: YrCluster) -> bool:
-    return all(n.status()["ready"] for n in c.nodes.values()) and len(life(c)) == 1
-
-
-def bumps(c: YrCluster, n: int) -> int:
-    own = [e for node in c.nodes.values() for e in node.events() if e["target"] == "serve" and e["what"] == "bump"]
-    return sum(e["generation"] == n and "written by" not in e.get("evidence", "") for e in own)
-
-
 def test_a_cut_of_three_seconds_costs_nothing(net: tuple[YrCluster, Switch]) -> None:
     c, switch = net
-    c.wait("order", lambda: in_order(c), 60)
+    c.wait("order", c.in_order, 60)
     before, ((n, stage),) = c.pids(), life(c)
     switch.cut("n1")
     try:
@@ -49,13 +40,13 @@ def test_a_cut_of_three_seconds_costs_nothing(net: tuple[YrCluster, Switch]) -> 
     while time.monotonic() < until:
         assert life(c) == {(n, stage)}
         time.sleep(0.2)
-    c.wait("order", lambda: in_order(c), 30)
+    c.wait("order", c.in_order, 30)
     assert c.pids() == before
 
 
 def test_a_node_that_is_cut_off_is_waited_for_and_comes_back_to_one_restart(net: tuple[YrCluster, Switch]) -> None:
     c, switch = net
-    c.wait("order", lambda: in_order(c), 60)
+    c.wait("order", c.in_order, 60)
     before, ((n, _),) = c.pids(), life(c)
     switch.cut("n1")
     cut = time.monotonic()
@@ -75,8 +66,8 @@ def test_a_node_that_is_cut_off_is_waited_for_and_comes_back_to_one_restart(net:
         assert c["n1"].pids() == {k.split()[1]: v for k, v in before.items() if k.startswith("n1 ")}
     finally:
         switch.mend("n1")
-    c.wait("one restart", lambda: in_order(c) and life(c) == {(n + 1, "go")}, 120)
-    assert bumps(c, n + 1) == 1
+    c.wait("one restart", lambda: c.in_order() and life(c) == {(n + 1, "go")}, 120)
+    assert c.bumps().count(n + 1) == 1
     after = c.pids()
     kept = [k for k in before if "rank/" not in k]
     assert {k: after[k] for k in kept} == {k: before[k] for k in kept}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.node.test_router_members import PROXY, PYTHON, D, P
 from tests.support.cluster import YrCluster, cluster_of, free_everywhere
+from tests.support.routed import PROXY, PYTHON, D, P
 from tests.support.serving import ask
 from yrnode.process import table
 

@@ -35,12 +35,6 @@ def two(request: pytest.FixtureRequest) -> Iterator[YrCluster]:
         yield found
 
 
-def life(c: YrCluster) -> int:
-    ((n, stage),) = c.life()
-    assert stage == "go"
-    return n
-
-
 def ranks(c: YrCluster) -> dict[str, int]:
     return c.pids("rank/")
 
@@ -56,7 +50,7 @@ def answer(c: YrCluster) -> None:
 def one_restart(c: YrCluster, what: str, node: str, pid: int, number: int) -> None:
     """Signal one process, and see both ranks restart together, once, and nothing else."""
     forgive(c["n0"])
-    before, old, n = c.pids(), ranks(c), life(c)
+    before, old, n = c.pids(), ranks(c), c.going()
     members = [p for leader in old.values() for p in vllm.session(leader)]
     began = time.monotonic()
     os.kill(pid, number)

@@ -7,14 +7,14 @@ import os
 import signal
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
-from tests.node.test_router_members import D, Node, P, two_groups
+from tests.support import routed
 from tests.support.cluster import cluster_of, free_everywhere
+from tests.support.routed import D, Node, P, two_groups
 from tests.support.serving import ask
 
 ROUTER = os.environ.get("YRNODE_VLLM_ROUTER", "")
@@ -33,15 +33,8 @@ def kinds(node: Node) -> dict[str, str]:
         return {w["url"]: w["worker_type"] for w in json.load(answer)["workers"]}
 
 
-@contextmanager
-def running(text: str) -> Iterator[Node]:
-    node = Node(text.replace("bin: {", f"bin: {{vllm_router: {ROUTER}, "))
-    try:
-        node.start()
-        node.wait_ready()
-        yield node
-    finally:
-        node.close()
+def running(text: str) -> AbstractContextManager[Node]:
+    return routed.running(text.replace("bin: {", f"bin: {{vllm_router: {ROUTER}, "))
 
 
 def restarted(node: Node) -> None:

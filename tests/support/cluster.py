@@ -118,6 +118,23 @@ class YrCluster:
         found = [n.status()["groups"].get(group) for n in self.nodes.values()]
         return {(g["generation"], g["stage"]) for g in found if g}
 
+    def going(self, group: str = "serve") -> int:
+        """The life that every daemon says goes on."""
+        ((n, stage),) = self.life(group)
+        assert stage == "go"
+        return n
+
+    def in_order(self, *groups: str) -> bool:
+        """Every node is ready, and all say the same of each group (serve when none is named)."""
+        return all(n.status()["ready"] for n in self.nodes.values()) and all(
+            len(self.life(g)) == 1 for g in groups or ("serve",)
+        )
+
+    def bumps(self, group: str = "serve") -> list[int]:
+        """The lives that some node has begun, each counted once for every node that says that it wrote it."""
+        own = [e for n in self.nodes.values() for e in n.events() if (e["target"], e["what"]) == (group, "bump")]
+        return [e["generation"] for e in own if "written by" not in e.get("evidence", "")]
+
     def pids(self, kind: str = "") -> dict[str, int]:
         """By `node component`, of those whose name begins with `kind`."""
         return {

@@ -6,18 +6,17 @@ Nothing of it is seen by the host's own network, and all of it ends with the pro
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import YrCluster
 from tests.support.node import YrNode
+from yrnode.cli.client import UnixConnection
+from yrnode.cli.place import SOCKET
 
 _TOOLS = ("ip", "bridge", "nsenter", "unshare")
 
@@ -86,7 +85,7 @@ class NetNode(YrNode):
         super().start(env, (*self.inside, *prefix))
 
     def get(self, path: str) -> tuple[int, str]:
-        connection = _Unix(self.dir / self.name / "run/yrnode.sock")
+        connection = UnixConnection(self.dir / self.name / "run" / SOCKET, 5.0)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -95,17 +94,6 @@ class NetNode(YrNode):
             return 0, ""
         finally:
             connection.close()
-
-
-class _Unix(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=5)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,9 @@ from yrnode.process.lock import NAME, held
 _LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (a listener's wildcard is asked by loopback)
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over the daemon's control socket; `timeout` in seconds."""
+
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
@@ -50,7 +52,7 @@ class Client:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Ask for a change; only over the Unix socket."""
-        connection = _UnixConnection(self._place.socket, self._timeout)
+        connection = UnixConnection(self._place.socket, self._timeout)
         try:
             connection.connect()
         except PermissionError:
@@ -74,7 +76,7 @@ class Client:
 
     def daemon_pid(self) -> int:
         """The pid that listens on the Unix socket, by the kernel's own word. Down where nobody does."""
-        connection = _UnixConnection(self._place.socket, self._timeout)
+        connection = UnixConnection(self._place.socket, self._timeout)
         try:
             connection.connect()
             raw = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -118,7 +120,7 @@ class Client:
 
     def _connect(self) -> http.client.HTTPConnection:
         host = _LOCAL.get(self._place.host, self._place.host)
-        ways: list[http.client.HTTPConnection] = [_UnixConnection(self._place.socket, self._timeout)]
+        ways: list[http.client.HTTPConnection] = [UnixConnection(self._place.socket, self._timeout)]
         if self._place.port:
             ways.append(http.client.HTTPConnection(host, self._place.port, timeout=self._timeout))
         for connection in ways:
