@@ -83,7 +83,7 @@ def test_members_that_start_in_any_order_become_one_cluster(binary: Path) -> Non
         c["n0"].start()
         c.wait("two of three", lambda: all(quorum(c[n]).startswith("2 of 3") for n in ("n0", "n1")), 60)
         assert quorum(c["n0"]) == "2 of 3 members are there, not n2"
-        assert all(c[n].status()["store"]["available"] for n in ("n0", "n1"))
+        c.wait("the store", lambda: all(c[n].status()["store"]["available"] for n in ("n0", "n1")), 10)
 
         c["n2"].start()
         c.wait("three of three", lambda: whole(c), 60)
