@@ -12,4 +12,4 @@ lock() {
 }
 lock base
 lock local --extra local
-lock dev --extra local --extra dev
+lock dev --extra local --extra etcd3 --extra dev

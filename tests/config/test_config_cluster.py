@@ -39,6 +39,7 @@ etcd:
   client_port: 2379
   peer_port: 2380
   data_dir: /var/lib/yrnode/etcd
+  client: gateway
   tls: {ca: ca.pem, cert: cert.pem, key: key.pem}
   auth: {user: root, password_file: /etc/yrnode/password}
   args: {snapshot-count: 10000}

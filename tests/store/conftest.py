@@ -15,13 +15,14 @@ import pytest_asyncio
 from tests.support.certs import Certs, make_certs
 from tests.support.etcd import ETCD_34, ETCD_35, Etcd, start_etcd, start_etcds
 from yrnode.store import Event, Store, StoreUnavailable, Watch
+from yrnode.store.etcd3_backend import Etcd3Store
 from yrnode.store.gateway import EtcdGateway
 
 Connect = Callable[..., Store]
 
 ETCDS = {"3.5.1": ETCD_35, "3.4": ETCD_34}
-# A second client of etcd passes the contract by one line here.
-BACKENDS: dict[str, Connect] = {"gateway": EtcdGateway}
+# Another client of etcd passes the contract by one line here.
+BACKENDS: dict[str, Connect] = {"gateway": EtcdGateway, "etcd3": Etcd3Store}
 # Shorter than in real life, and still long enough for a busy machine.
 FAST = {"timeout_s": 1.5, "watch_idle_s": 0.3}
 _number = count()

@@ -58,10 +58,10 @@ def _host_problems(cluster: Cluster, args: argparse.Namespace) -> tuple[list[str
     from yrnode.components.supported import refuse_underivable
     from yrnode.config.node import nic_of, this_node
     from yrnode.preflight import host as preflight
-    from yrnode.store.connect import credentials
+    from yrnode.store.connect import refuse_unusable
 
     refuse_underivable(cluster)
-    credentials(cluster)
+    refuse_unusable(cluster)
     try:
         node = this_node(cluster, args.node)
     except UsageError:

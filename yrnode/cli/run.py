@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
     from yrnode.process.lock import NodeLock
-    from yrnode.store.connect import credentials
+    from yrnode.store.connect import refuse_unusable
     from yrnode.telemetry.log import set_up
 
     cluster = load(args.config)
     refuse_underivable(cluster)
-    credentials(cluster)
+    refuse_unusable(cluster)
     node = this_node(cluster, args.node)
     host = components.host_of(cluster, node, os.environ)
     specs = components.specs(host)

@@ -1,7 +1,7 @@
 """The `etcd` part of the cluster file."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -63,5 +63,9 @@ class Etcd(Model):
     """Certificates; plain HTTP when left out."""
     auth: Auth | None = None
     """User and password; none when left out."""
+    client: Literal["gateway", "etcd3"] = "gateway"
+    """What yrnode speaks with: etcd's own JSON gateway, or gRPC through the etcd3 package (extra `etcd3`), for an
+    external etcd whose gateway is switched off. Where yrnode runs the members, it replaces them through the gateway
+    either way."""
     args: Flags = Field(default={})
     """More flags of etcd, over yrnode's own, such as quota-backend-bytes."""

@@ -18,9 +18,22 @@ TIMEOUT_S = 2.0
 def connect(cluster: Cluster, endpoints: Sequence[str] = (), *, timeout_s: float = TIMEOUT_S) -> Store:
     """A client of all endpoints of the cluster's etcd, or of those given. UsageError as `credentials`."""
     where, own = tuple(endpoints) or etcd_endpoints(cluster), credentials(cluster)
+    if cluster.etcd.client == "etcd3":
+        from yrnode.store.etcd3_backend import Etcd3Store
+
+        return Etcd3Store(where, timeout_s=timeout_s, credentials=own)
     from yrnode.store.gateway import EtcdGateway
 
     return EtcdGateway(where, timeout_s=timeout_s, credentials=own)
+
+
+def refuse_unusable(cluster: Cluster) -> None:
+    """UsageError, before anything starts, where `connect` could not make a client."""
+    credentials(cluster)
+    if cluster.etcd.client == "etcd3":
+        from yrnode.store.etcd3_backend import package
+
+        package()
 
 
 def credentials(cluster: Cluster) -> Credentials:
