@@ -215,7 +215,7 @@ def test_times_of_files_restart_nothing(node: YrNode, when: str) -> None:
     files = [worker / "liveness", worker / "datasystem/probe/ready", worker / "datasystem/probe/healthy"]
     assert all(f.exists() for f in files)
     for _ in range(10):
-        # The worker itself lets its lease go while the file looks old to it: each time it writes again before the next.
+        # While its file looks old the worker lets its lease go: it writes again before the next touch.
         subprocess.run(["touch", "-d", when, *files], check=True)
         assert node.component("worker")["checks"]["liveness"]["verdict"] != "fail"
         node.wait("the worker writes", lambda: abs(time.time() - files[0].stat().st_mtime) < 60, 10)

@@ -25,6 +25,8 @@ ETCDS = {"3.5.1": ETCD_35, "3.4": ETCD_34}
 BACKENDS: dict[str, Connect] = {"gateway": EtcdGateway, "etcd3": Etcd3Store}
 # Shorter than in real life, and still long enough for a busy machine.
 FAST = {"timeout_s": 1.5, "watch_idle_s": 0.3}
+DEADLINE_S = 30.0
+"""Of what is waited for: three members on starved cores may elect one another for ten seconds."""
 _number = count()
 
 
@@ -91,7 +93,7 @@ def prefix() -> str:
     return f"/test/{next(_number)}/"
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
     """Wait for a condition that other tasks bring about."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -99,12 +101,16 @@ async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
         await asyncio.sleep(0.01)
 
 
-async def events_until(watch: Watch, key: str, timeout_s: float = 10) -> list[Event]:
+async def events_until(watch: Watch, key: str, timeout_s: float = DEADLINE_S) -> list[Event]:
     """All events up to the first one of `key`."""
     got: list[Event] = []
     deadline = time.monotonic() + timeout_s
     while not any(event.key == key for event in got):
-        got += await asyncio.wait_for(anext(watch), deadline - time.monotonic())
+        try:
+            got += await asyncio.wait_for(anext(watch), deadline - time.monotonic())
+        except asyncio.TimeoutError:
+            state = f"unbroken since {watch.unbroken_since}, now {time.monotonic()}, error {watch.error}"
+            raise AssertionError(f"no event of {key} in {timeout_s} s; {len(got)} others; {state}") from None
     return got
 
 
