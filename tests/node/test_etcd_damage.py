@@ -58,7 +58,9 @@ def same(node: YrNode, before: dict[str, int], names: tuple[str, ...] = UNTOUCHE
     return all((now[n]["pid"], now[n]["state"]) == (before[n], "ready") for n in names)
 
 
-@pytest.mark.parametrize("binary", [ETCD_35, ETCD_34], ids=["3.5", "3.4"])
+@pytest.mark.parametrize(
+    "binary", [pytest.param(ETCD_35, id="3.5"), pytest.param(ETCD_34, id="3.4", marks=pytest.mark.slow)]
+)
 def test_no_space_is_told_with_its_cure_and_restarts_nothing(binary: Path) -> None:
     if not binary.exists():
         pytest.skip(f"no {binary}")

@@ -230,6 +230,7 @@ def test_two_that_are_new_begin_no_cluster_beside_a_third_that_remembers_one(tri
     trio.wait("a new cluster", lambda: whole(trio), 60)
 
 
+@pytest.mark.slow
 def test_without_a_quorum_the_member_that_is_left_is_let_be(trio: YrCluster) -> None:
     for name in ("n0", "n1"):
         assert trio[name].cli("stop", "etcd", "--yes").returncode == 0

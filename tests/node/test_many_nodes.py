@@ -29,7 +29,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def whole() -> Iterator[YrCluster]:
-    with cluster(cluster_of(NODES), NODES) as found:
+    # longer than any outage here: after it a worker ends itself when a peer reaches etcd before it
+    text = cluster_of(NODES).replace("node_dead_timeout: 10s", "node_dead_timeout: 60s")
+    with cluster(text, NODES) as found:
         found.wait_ready(60 + 20 * NODES)
         yield found
 

@@ -231,6 +231,7 @@ def test_an_operator_can_stop_a_worker_that_waits(node: YrNode, account: Account
     assert [after[r] for r in RANKS] == [before[r] for r in RANKS]
 
 
+@pytest.mark.slow
 def test_clients_that_let_go_in_time_cost_no_rank() -> None:
     with limited(ARGS) as (node, account):
         mapped = fill(node)
@@ -244,6 +245,7 @@ def test_clients_that_let_go_in_time_cost_no_rank() -> None:
         assert serving(node)["generation"] == 1
 
 
+@pytest.mark.slow
 def test_on_worker_restart_group(tmp_path: Path) -> None:
     text = cluster_text().replace("shared_memory: 256MB", "shared_memory: 256MB, on_worker_restart: group")
     with yrnode(text) as node:

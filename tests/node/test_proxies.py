@@ -133,6 +133,7 @@ def environ(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+@pytest.mark.slow
 def test_nothing_goes_through_a_proxy_and_ranks_keep_theirs(proxies: dict[str, Recorder]) -> None:
     with yrnode(cluster_text(), start=False) as node:
         works(node, everywhere(node, [p.url for p in proxies.values()]))

@@ -89,6 +89,7 @@ def test_a_frozen_router_costs_a_stop_two_seconds(node: Node) -> None:
     node.wait_members(p="in", d="in")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(str(STANDIN) != PROXY, reason="a knob of the stand-in's")
 def test_a_removal_that_waits_for_ever_delays_no_stop_and_a_busy_rank_is_set_aside() -> None:
     node = Node(split(", standin-token-time: 0.05", "standin-remove-waits: true"))

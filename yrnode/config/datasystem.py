@@ -37,7 +37,8 @@ class Datasystem(Model):
     node_timeout: Duration = seconds("30s")
     """A worker that is silent for so long counts as lost; whole seconds. Also its lease in etcd."""
     node_dead_timeout: Duration = seconds("60s")
-    """A worker that is silent for so long leaves the ring; whole seconds, above `node_timeout`."""
+    """A worker that is silent for so long leaves the ring, and ends itself once its peers have etcd; whole seconds,
+    above `node_timeout`."""
     start_timeout: Duration = seconds("90s")
     """How long a worker may take to become ready; whole seconds."""
     huge_pages: bool = False
