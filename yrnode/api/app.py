@@ -10,10 +10,11 @@ from typing import Any
 
 from aiohttp import web
 
-from yrnode.api import page
+from yrnode.api import cache, page
 from yrnode.api.node import Node
 from yrnode.api.status import reasons, status
 from yrnode.model.errors import UsageError
+from yrnode.policy.hits import LONGEST_S, SHORTEST_S, WINDOW_S
 from yrnode.telemetry.metrics import CONTENT_TYPE
 
 LONGEST_WAIT_S = 60.0
@@ -80,6 +81,15 @@ async def _readyz(request: web.Request) -> web.Response:
 
 async def _status(request: web.Request) -> web.Response:
     return web.json_response(now_status(request.app[NODE]))
+
+
+async def _cache(request: web.Request) -> web.Response:
+    node = request.app[NODE]
+    window = _number(request, "window")
+    if window is not None and not SHORTEST_S <= window <= LONGEST_S:
+        raise web.HTTPBadRequest(text=f"window is from {SHORTEST_S:g} to {LONGEST_S:g} seconds")
+    seconds = WINDOW_S if window is None else float(window)
+    return web.json_response(cache.cache(node.metrics.hits, node.snapshot(), node.identity, seconds))
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -182,6 +192,7 @@ _ROUTES = {
     "/livez": _livez,
     "/readyz": _readyz,
     "/status": _status,
+    "/cache": _cache,
     "/metrics": _metrics,
     "/events": _events,
     "/logs": _logs,

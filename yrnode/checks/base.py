@@ -13,6 +13,7 @@ from yrnode.checks.ledger import Ledger, Ledgers
 from yrnode.checks.pulse import Pulse
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result
+from yrnode.policy.hits import Hits
 from yrnode.store.interface import Store
 from yrnode.store.members import Members
 
@@ -41,7 +42,7 @@ class Tools:
 
     `unsure(group)`: why not every rank of the group is known to serve, empty when all are; a request to the survivor
     of another's death would kill it. `own`: the store through this node's etcd alone, and `members`: how that one and
-    the others are asked; None where this node runs none.
+    the others are asked; None where this node runs none. `hits`: what the ranks' caches have counted.
     """
 
     http: aiohttp.ClientSession
@@ -52,6 +53,7 @@ class Tools:
     unsure: Callable[[str], str] = lambda _: ""
     own: Store | None = None
     members: Members | None = None
+    hits: Hits = field(default_factory=Hits)
 
 
 class Check(Protocol):

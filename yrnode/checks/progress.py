@@ -12,14 +12,19 @@ from dataclasses import replace
 
 import aiohttp
 
+from yrnode.checks import counters
 from yrnode.checks.base import Stateless, Target, Tools
 from yrnode.checks.each import worst
 from yrnode.checks.http import UNVERIFIED, reason
 from yrnode.checks.ledger import Ledger, Marks
 from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, fail, ok, unknown
+from yrnode.store.transport import within
 
 QUIET_PERIODS = 5
+COUNT_S = 10.0
+"""The cache counters of an idle rank are read so often: requests come and go between two looks."""
+PATIENCE_S = 2.0
 _SERIES = b"vllm:"
 # counted in the API server when a client goes away, whatever the engine does
 _NOT_THE_ENGINE = (b"vllm:request_", b"vllm:e2e_request_")
@@ -42,6 +47,8 @@ class ProgressCheck(Stateless):
     def __init__(self, spec: CheckSpec, tools: Tools) -> None:
         super().__init__(spec, tools)
         self._quiet_s = QUIET_PERIODS * spec.period_s
+        self._counted_at: float | None = None
+        self._busy = True
 
     async def probe(self, target: Target) -> Result:
         several: tuple[int, ...] = self.spec.params.get("ranks", ())
@@ -54,6 +61,7 @@ class ProgressCheck(Stateless):
             seen = read_pages(page, several) if several else [read_page(page)]
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, KeyError, TypeError) as e:
             return unknown(f"progress cannot be read: {reason(e)}")
+        await self._count(target, page)
         now = self.clock()
         found = []
         for ledger, in_flight, (marks, unfinished) in zip(ledgers, shares(load, seen), seen, strict=True):
@@ -87,6 +95,27 @@ class ProgressCheck(Stateless):
         if ledger.lost:
             return ok(f"{many}, some of them move", several_s=ledger.several_s(now), limit_s=limit_s)
         return ok(f"{many}, moving")
+
+    async def _count(self, target: Target, page: bytes) -> None:
+        """Keep what the caches have counted. An idle rank's page is read for that alone: now and then, and once when
+        its last request has ended. It is no evidence of anything else."""
+        now, busy = self.clock(), bool(page)
+        due = busy or self._busy or self._counted_at is None or now - self._counted_at >= COUNT_S
+        self._busy = busy
+        if not due:
+            return
+        self._counted_at = now
+        several: tuple[int, ...] = self.spec.params.get("ranks", ())
+        try:
+            found = counters.read(page or await within(self._page(), PATIENCE_S), several)
+        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
+            return
+        group = target.component.rpartition("/")[0]
+        names = [f"{group}/{rank}" for rank in several] or [target.component]
+        for name, read in zip(names, found, strict=True):
+            if read is not None:
+                life, counts = read
+                self.tools.hits.note(name, (target.instance, life), counts, now)
 
     async def _load(self) -> int | None:
         """Requests in flight; None where the server does not say."""

@@ -34,6 +34,7 @@ VERBS = {
     "drill": ("drill", "one fault on purpose: how fast is it seen, and what does it cost"),
     "clean": ("clean", "what is left over, whose it is, and whether it may go"),
     "probe": ("probe", "live or ready, by exit code, for an outside prober"),
+    "cache": ("cache", "hit rates of the ranks' prefix caches, local and external"),
     "verify": ("verify", "health, a completion, and what the external cache did"),
 }
 """Verb → (module in yrnode.cli, one line of help). A module has `arguments(parser)` and `run(args) -> exit code`."""

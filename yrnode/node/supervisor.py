@@ -181,7 +181,7 @@ class Supervisor:
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
             watch = StoreWatch(store, ClusterKeys(self._cluster.cluster).store, self._store_changed)
             writes = StoreWrites(store, etcdctl(self._cluster), self._world, self.events, self._wake.set)
-            tools = Tools(http, store, watch.steady_s, unsure=self._unsure)
+            tools = Tools(http, store, watch.steady_s, unsure=self._unsure, hits=self.metrics.hits)
             owner = Owner(
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
             )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from yrnode.model.cause import Reason
 from yrnode.model.group import Stage
 from yrnode.model.snapshot import ComponentView, Snapshot
-from yrnode.model.state import State
+from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally, Verdict
+from yrnode.policy.hits import WINDOW_S, Hits, Meaning, looks
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,13 +36,14 @@ _LOOP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 
 
 class Metrics:
-    """`snapshot` is called at each scrape. The rest is told by the node as it happens."""
+    """`snapshot` is called at each scrape. The rest is told by the node as it happens: `hits` by its checks."""
 
     def __init__(self, node: str, version: str, snapshot: Callable[[], Snapshot]) -> None:
         # the `_created` series would double the counters and no contract has them
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._node = node
         self._snapshot = snapshot
+        self.hits = Hits()
         self._registry = CollectorRegistry()
         self._restarts = Counter(
             "yrnode_component_restarts",
@@ -63,7 +65,7 @@ class Metrics:
             buckets=_LOOP_BUCKETS,
             registry=self._registry,
         ).labels(node)
-        self._registry.register(_FromSnapshot(node, version, snapshot))
+        self._registry.register(_FromSnapshot(node, version, snapshot, self.hits))
 
     def restarted(self, component: str, plane: str, reason: Reason) -> None:
         """Count one restart of a component."""
@@ -86,10 +88,11 @@ class Metrics:
 
 
 class _FromSnapshot(Collector):
-    def __init__(self, node: str, version: str, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, node: str, version: str, snapshot: Callable[[], Snapshot], hits: Hits) -> None:
         self._node = node
         self._version = version
         self._snapshot = snapshot
+        self._hits = hits
 
     def describe(self) -> Iterable[Metric]:
         # without this the registry would take a snapshot before there is one
@@ -99,6 +102,7 @@ class _FromSnapshot(Collector):
         s = self._snapshot()
         yield from self._components(s.components.values())
         yield from self._checks(s.components.values())
+        yield from self._cache(s)
         generation = _gauge("group_generation", "Number of the group's current life.", "node", "group")
         stage = _gauge(
             "group_stage", "1 for the stage that the group is in, 0 for the others.", "node", "group", "stage"
@@ -150,6 +154,36 @@ class _FromSnapshot(Collector):
                 took.add_metric(own, tally.result.took_s)
         yield verdict
         yield took
+
+    def _cache(self, s: Snapshot) -> Iterator[Metric]:
+        """A rank that has not been read has no series here, and a rate of nothing has none."""
+        labels = ("node", "component", "plane")
+        ratio = _gauge(
+            "cache_hit_ratio",
+            "Share of the tokens asked of a cache that it had; effective: of all that were asked, either.",
+            *labels,
+            "tier",
+            "window",
+        )
+        tokens = CounterMetricFamily(
+            "yrnode_cache_tokens", "Tokens asked of a cache, and found there.", labels=(*labels, "tier", "what")
+        )
+        means = _gauge("cache_meaning", "1 for what the latest window means, 0 for the others.", *labels, "meaning")
+        for look in looks(self._hits, s, WINDOW_S):
+            own = [self._node, look.rank, Plane.ENGINE.value]
+            for one in Meaning:
+                means.add_metric([*own, one.value], float(one is look.meaning))
+            for window, counts in ((f"{WINDOW_S:.0f}s", look.window), ("total", look.total)):
+                for tier in ("local", "external", "effective"):
+                    share = None if counts is None else getattr(counts, tier)
+                    if share is not None:
+                        ratio.add_metric([*own, tier, window], share)
+            for tier in ("local", "external"):
+                for what in ("queries", "hits"):
+                    tokens.add_metric([*own, tier, what], getattr(look.total, f"{tier}_{what}"))
+        yield ratio
+        yield tokens
+        yield means
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
