@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from yrnode.config.load import find_file, load, read
+from yrnode.config.files import DEFAULT_RUN_DIR, find_file, quick_run_dir, run_dir_of
+from yrnode.config.load import load, read
 from yrnode.config.node import interfaces, nic_of, this_node
 from yrnode.config.programs import program
 from yrnode.model.errors import UsageError
@@ -133,3 +134,35 @@ def test_importing_and_reading_is_quick(tmp_path: Path) -> None:
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     # CPU seconds, which a busy machine hardly changes: 0.22 here, once the first run has written the bytecode.
     assert min(spent) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cluster: a\n", DEFAULT_RUN_DIR),
+        ("cluster: a\nrun_dir: /x/run\n", Path("/x/run")),
+        ("run_dir: ./run  # here\n", Path("/b/run")),
+        # what a look at the text cannot tell for sure
+        ("{cluster: a, run_dir: /x}\n", None),
+        ("run_dir: /x\nnodes: {n0: {run_dir: /y}}\n", None),
+        ("nodes:\n  n0:\n    run_dir: /y\n", None),
+        ('run_dir: "/x y"\n', None),
+        ("run_dir:\n  /x\n", None),
+        ("run_dir: &a /x\n", None),
+        ("# run_dir: /x\n", None),
+    ],
+)
+def test_a_look_at_the_text(text, expected):
+    assert run_dir_of(text, Path("/b")) == expected
+
+
+def test_a_quick_look(tmp_path, monkeypatch):
+    file = tmp_path / "c.yaml"
+    assert quick_run_dir(str(file), {}) is None, "it was named, and is not there"
+    assert quick_run_dir(None, {"YRNODE_CONFIG": str(file)}) is None
+    file.write_text("run_dir: ./r\n")
+    assert quick_run_dir(str(file), {}) == tmp_path / "r"
+    file.write_bytes(b"run_dir: \xff\n")
+    assert quick_run_dir(str(file), {}) is None
+    monkeypatch.setattr("yrnode.config.files.DEFAULT_FILE", str(tmp_path / "none"))
+    assert quick_run_dir(None, {}) == DEFAULT_RUN_DIR

@@ -21,7 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0; 2 with every fault of the file on a line of its own; 1 with what stands in the way on this host."""
-    from yrnode.config.load import find_file, load
+    from yrnode.config.files import find_file
+    from yrnode.config.load import load
 
     if args.schema:
         from yrnode.config.cluster import Cluster

@@ -36,8 +36,9 @@ def find(args: argparse.Namespace) -> Place:
 
     A file with faults still tells where the daemon is: one that runs must be seen while the file is being edited.
     """
+    from yrnode.config.files import find_file
     from yrnode.config.layout import api_of, places
-    from yrnode.config.load import find_file, load
+    from yrnode.config.load import load
     from yrnode.config.node import this_node
 
     file = find_file(args.config)
@@ -52,6 +53,20 @@ def find(args: argparse.Namespace) -> Place:
     node = this_node(cluster, args.node)
     own, api = places(cluster, node), api_of(cluster, node)
     return Place(file, cluster.cluster, node, own.run_dir, own.state_dir, own.log_dir, api.host, api.port)
+
+
+def quick(args: argparse.Namespace) -> Place | None:
+    """The place of this host's daemon by a look at the file's text, its port left out; None where that cannot tell,
+    or no socket is there though there is a file."""
+    import os
+
+    from yrnode.config.files import find_file, quick_run_dir
+
+    file = find_file(args.config)
+    run_dir = None if args.node or os.environ.get("YRNODE_NODE") else quick_run_dir(args.config, os.environ)
+    if run_dir is None or (os.path.exists(file) and not (run_dir / SOCKET).exists()):
+        return None
+    return Place(file, "", "", run_dir, run_dir, run_dir, "", 0)
 
 
 def _from_faulty(file: str, given: str | None) -> Place | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from yrnode.cli.client import Client
 from yrnode.cli.errors import NotGood
-from yrnode.cli.place import find
+from yrnode.cli.place import find, quick
 from yrnode.cli.table import plain
 
 _TIMEOUT_S = 2.0
@@ -23,8 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """0 or 1, after a few seconds at most whatever the engines do: the daemon tells what it has seen."""
     try:
-        client = Client(find(args), _TIMEOUT_S)
+        client = Client(quick(args) or find(args), _TIMEOUT_S)
         why = _live(client) if args.what == "live" else _ready(client)
     except NotGood as e:
         why = [str(e)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 
 _GAP = "  "
 
@@ -38,6 +37,8 @@ def cut(line: str) -> str:
 
 def ago(then: str, now: str) -> str:
     """The time between two ISO moments, in its two largest units."""
+    from datetime import datetime
+
     seconds = int((datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds())
     for unit, size, smaller, small in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if seconds >= size:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from yrnode.config.datasystem import Datasystem
 from yrnode.config.etcd import Etcd
 from yrnode.config.fields import Address, Argv, Duration, Env, FilePath, Model, Name, Seq
+from yrnode.config.files import DEFAULT_RUN_DIR
 from yrnode.config.group import Group
 from yrnode.config.router import Router
 
@@ -118,7 +119,7 @@ class Cluster(Model):
     """HTTP."""
     state_dir: FilePath = Path("/var/lib/yrnode")
     """What must survive a reboot."""
-    run_dir: FilePath = Path("/run/yrnode")
+    run_dir: FilePath = DEFAULT_RUN_DIR
     """What need not: records of processes, and the control socket."""
     log_dir: FilePath = Path("/var/log/yrnode")
     """The components' own output."""

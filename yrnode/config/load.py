@@ -9,12 +9,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from yrnode.config.cluster import Cluster
+from yrnode.config.files import find_file
 from yrnode.config.problems import problems
 from yrnode.config.report import lines_of
 from yrnode.config.yaml import MAX_BYTES, Document, parse
 from yrnode.model.errors import UsageError
-
-DEFAULT_FILE = "/etc/yrnode/cluster.yaml"
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,6 @@ class ClusterFile:
     path: Path
     cluster: Cluster
     document: Document
-
-
-def find_file(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> str:
-    """The file's place: `--config`, else `YRNODE_CONFIG`, else /etc/yrnode/cluster.yaml."""
-    environ = os.environ if environ is None else environ
-    return os.fspath(given) if given else environ.get("YRNODE_CONFIG") or DEFAULT_FILE
 
 
 def read(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> ClusterFile:
