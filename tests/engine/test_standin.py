@@ -116,6 +116,17 @@ def test_requests_wait_for_seats(lab, tools):
     assert server.metric("vllm:kv_cache_usage_perc") == 0
 
 
+def test_a_reasoning_parser_leaves_a_short_answer_without_content(lab):
+    server = lab.start(*FAST, "--reasoning-parser", "glm45").ready()
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
+    status, text = server.request("POST", "/v1/chat/completions", body)
+    answer = json.loads(text)
+    message = answer["choices"][0]["message"]
+    assert (status, message["content"], bool(message["reasoning_content"])) == (200, None, True)
+    assert answer["usage"]["completion_tokens"] == 2
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
 def test_one_stuck_request_while_others_are_answered(lab, tools):
     server = lab.start(*FAST, LOAD).ready()
     call = tools.Background(lambda: server.complete("say [standin:stuck] please", timeout=1.5))

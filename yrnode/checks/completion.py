@@ -18,6 +18,7 @@ from yrnode.model.verdict import Result, fail, ok, unknown
 WORDS = 320
 """Of a long prompt, at least a token each: more than two blocks of 128 tokens."""
 _SHORTEST = 40
+_FINISHED = ("length", "stop", "tool_calls")
 
 
 class CompletionCheck(Stateless):
@@ -51,11 +52,25 @@ async def complete(
 
     `rank`: the engine that is to answer, of several behind one server.
     """
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    if rank is not None:
-        headers["X-data-parallel-rank"] = str(rank)
     request = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
-    async with http.post(f"{url}/v1/completions", json=request, headers=headers, ssl=UNVERIFIED) as response:
+    headers = {} if rank is None else {"X-data-parallel-rank": str(rank)}
+    return await _post(http, f"{url}/v1/completions", request, key, headers)
+
+
+async def chat(
+    http: aiohttp.ClientSession, url: str, model: str, text: str, max_tokens: int, key: str = ""
+) -> tuple[int, Any]:
+    """The same as a chat of one message. Its content may be null: a reasoning parser puts the text elsewhere."""
+    messages = [{"role": "user", "content": text}]
+    request = {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
+    return await _post(http, f"{url}/v1/chat/completions", request, key, {})
+
+
+async def _post(
+    http: aiohttp.ClientSession, url: str, request: dict[str, Any], key: str, headers: dict[str, str]
+) -> tuple[int, Any]:
+    who = {"Authorization": f"Bearer {key}"} if key else {}
+    async with http.post(url, json=request, headers={**headers, **who}, ssl=UNVERIFIED) as response:
         try:
             return response.status, await response.json(content_type=None)
         except ValueError:
@@ -82,10 +97,11 @@ def judge(status: int, body: Any) -> Result:
         return fail(f"completion: HTTP {status}: {_message(body)}")
     try:
         finished = body["choices"][0]["finish_reason"]
-        tokens = int(body["usage"]["completion_tokens"])
-    except (KeyError, IndexError, TypeError, ValueError):
+        # not every router passes the usage on
+        tokens = int((body.get("usage") or {}).get("completion_tokens", 1))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return fail(f"completion: HTTP 200, but no completion in it: {_message(body)}")
-    if finished not in ("length", "stop") or tokens < 1:
+    if finished not in _FINISHED or tokens < 1:
         return fail(f"completion: finish_reason {finished}, {tokens} tokens")
     return ok(f"completion: {tokens} token, finish_reason {finished}")
 

@@ -1,5 +1,9 @@
 """The deployment guides' functional checks: health, a completion, and the same prompt a second time.
 
+Through the router a chat, as a client sends it; an idle proxy picks the same two ranks each time, so every rank is
+asked besides. One between prefill and decode answers alone too: without the router's transfer parameters a prefill
+rank holds nothing for others, and a decode rank computes a short prompt itself.
+
 For the external cache a prompt of several blocks goes to one rank and then to the others: a rank that has the prompt
 in its own cache never asks the external one. A rank alone in its group gets it twice, and what its metrics say is
 reported as it is.
@@ -10,15 +14,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
-from yrnode.checks.completion import complete, judge, long_prompt, shorter
+from yrnode.checks import counters
+from yrnode.checks.completion import chat, complete, judge, long_prompt, shorter
 from yrnode.checks.http import UNVERIFIED, reason
-from yrnode.model.verdict import Verdict
+from yrnode.model.verdict import Result, Verdict
+from yrnode.policy.hits import Counts, total
 from yrnode.store.transport import within
 
 NOT_CONFIGURED = "not configured"
@@ -27,17 +32,21 @@ LONG_S = 20.0
 UNFINISHED = "not finished"
 # put into the external cache is asynchronous: a later try asks with a new prompt after a longer pause
 _PAUSES_S = (0.3, 1.0, 3.0)
-_COUNTERS = {
-    "local_hits": "vllm:prefix_cache_hits_total",
-    "local_queries": "vllm:prefix_cache_queries_total",
-    "external_hits": "vllm:external_prefix_cache_hits_total",
-    "external_queries": "vllm:external_prefix_cache_queries_total",
-}
+_CHAT_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class RouterTarget:
+    """The router, asked in the words of the ranks behind it. `key`: for requests, empty for none."""
+
+    url: str
+    model: str
+    key: str
 
 
 @dataclass(frozen=True)
 class RankTarget:
-    """One rank's server. `external`: it has an external cache. `key`: for requests, empty for none.
+    """One rank's server. `external`: it reads an external cache. `key`: for requests, empty for none.
 
     `words`: the length of a prompt of several blocks.
     """
@@ -57,23 +66,46 @@ class RankTarget:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rank did. Hits and queries are tokens, counted while the prompt was sent."""
+    """What one rank did. `counts`: tokens, counted while the long prompts were sent. `external`: it reads an external
+    cache."""
 
     name: str
     health: str
     completion: str
-    local_hits: int = 0
-    external_hits: int | str = NOT_CONFIGURED
-    external_queries: int | str = NOT_CONFIGURED
+    external: bool = False
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def good(self) -> bool:
         return self.health == "ok" and self.completion == "ok"
 
+    @property
+    def external_hits(self) -> int | str:
+        """Tokens, or "not configured"."""
+        return int(self.counts.external_hits) if self.external else NOT_CONFIGURED
+
+    @property
+    def external_queries(self) -> int | str:
+        return int(self.counts.external_queries) if self.external else NOT_CONFIGURED
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "health": self.health,
+            "completion": self.completion,
+            "local_hits": int(self.counts.local_hits),
+            "local_queries": int(self.counts.local_queries),
+            "external_hits": self.external_hits,
+            "external_queries": self.external_queries,
+            "hit_rates": _rates(self.counts),
+        }
+
 
 @dataclass(frozen=True)
 class Report:
+    """`router`: "ok", or what a completion through it came to."""
+
     ranks: tuple[Finding, ...]
+    router: str = NOT_CONFIGURED
 
     @property
     def completion(self) -> bool:
@@ -86,22 +118,34 @@ class Report:
         return sum(counted) if counted else NOT_CONFIGURED
 
     @property
+    def counts(self) -> Counts:
+        return total(r.counts for r in self.ranks)
+
+    @property
     def good(self) -> bool:
-        """Every rank serves, and an external cache that can be told apart from the local one was hit."""
+        """The router and every rank serve, and an external cache that can be told from the local one was hit."""
+        if self.router not in ("ok", NOT_CONFIGURED) or not all(r.good for r in self.ranks):
+            return False
         groups_of_two = [r for r in self.ranks if isinstance(r.external_hits, int)]
-        return self.completion and (len(groups_of_two) < 2 or bool(self.external_hits))
+        return len(groups_of_two) < 2 or bool(self.external_hits)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "good": self.good,
+            "router": self.router,
             "completion": self.completion,
             "external_cache_hits": self.external_hits,
-            "ranks": {r.name: {k: v for k, v in asdict(r).items() if k != "name"} for r in self.ranks},
+            "hit_rates": _rates(self.counts),
+            "ranks": {r.name: r.as_dict() for r in self.ranks},
         }
 
 
-async def verify(targets: Sequence[RankTarget]) -> Report:
-    """Check every rank; never raises for what a rank does."""
+def _rates(counts: Counts) -> dict[str, float | None]:
+    return {"local": counts.local, "external": counts.external, "effective": counts.effective}
+
+
+async def verify(targets: Sequence[RankTarget], router: RouterTarget | None = None) -> Report:
+    """Check every rank and the router; never raises for what they do."""
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as http:
         findings = {t.name: await _serves(http, t) for t in targets}
@@ -109,7 +153,24 @@ async def verify(targets: Sequence[RankTarget]) -> Report:
             members = [t for t in targets if t.group == group and findings[t.name].good]
             if members:
                 findings |= {f.name: f for f in await _twice(http, members, findings)}
-    return Report(tuple(findings[t.name] for t in targets))
+        through = await _through(http, router) if router else NOT_CONFIGURED
+    return Report(tuple(findings[t.name] for t in targets), through)
+
+
+async def _through(http: aiohttp.ClientSession, router: RouterTarget) -> str:
+    words = (http, router.url, router.model, f"verify {secrets.token_hex(4)}", _CHAT_TOKENS, router.key)
+    try:
+        result = judge(*await chat(*words))
+        if result.facts.get("refused"):
+            # a model without a chat template
+            result = judge(*await complete(*words))
+    except (aiohttp.ClientError, asyncio.TimeoutError) as e:
+        return reason(e) or "no answer"
+    return _word(result)
+
+
+def _word(result: Result) -> str:
+    return "ok" if result.verdict is Verdict.OK else result.evidence
 
 
 async def _serves(http: aiohttp.ClientSession, t: RankTarget) -> Finding:
@@ -118,8 +179,8 @@ async def _serves(http: aiohttp.ClientSession, t: RankTarget) -> Finding:
             health = "ok" if response.status == 200 else f"HTTP {response.status}"
         result = judge(*await complete(http, t.url, t.model, f"verify {secrets.token_hex(4)}", 1, t.key))
     except (aiohttp.ClientError, asyncio.TimeoutError) as e:
-        return Finding(t.name, reason(e) or "no answer", "not asked")
-    return Finding(t.name, health, "ok" if result.verdict is Verdict.OK else result.evidence)
+        return Finding(t.name, reason(e) or "no answer", "not asked", t.external)
+    return Finding(t.name, health, _word(result), t.external)
 
 
 async def _twice(
@@ -135,25 +196,19 @@ async def _twice(
         handed = {t: prompts[first] for t in others} | {first: prompts[others[0] if others else first]}
         await asyncio.gather(*(_ask(http, t, prompt, found) for t, prompt in handed.items() if prompt))
         for t in members:
-            gained = {k: v - before[t].get(k, 0) for k, v in (await _counters(http, t)).items()}
-            found[t] = _counted(t, found[t], gained)
+            was, now = before[t], await _counters(http, t)
+            found[t] = _counted(found[t], (now.since(was) if was and now else None) or Counts())
         if not others or all(t.external_cache_hit(found[t]) for t in members):
             break
     return list(found.values())
 
 
-def _counted(t: RankTarget, f: Finding, gained: dict[str, int]) -> Finding:
+def _counted(f: Finding, gained: Counts) -> Finding:
     completion = f.completion
     if completion == UNFINISHED:
-        what = "requests with external hits do" if gained.get("external_hits") else "a prompt of several blocks does"
+        what = "requests with external hits do" if gained.external_hits else "a prompt of several blocks does"
         completion = f"{what} not finish, short ones do"
-    return replace(
-        f,
-        completion=completion,
-        local_hits=gained.get("local_hits", 0),
-        external_hits=gained.get("external_hits", 0) if t.external else NOT_CONFIGURED,
-        external_queries=gained.get("external_queries", 0) if t.external else NOT_CONFIGURED,
-    )
+    return replace(f, completion=completion, counts=gained)
 
 
 async def _ask_new(http: aiohttp.ClientSession, t: RankTarget, found: dict[RankTarget, Finding]) -> str:
@@ -184,12 +239,11 @@ async def _ask(http: aiohttp.ClientSession, t: RankTarget, prompt: str, found: d
     return status
 
 
-async def _counters(http: aiohttp.ClientSession, t: RankTarget) -> dict[str, int]:
-    """The rank's cache counters in tokens, 0 for one that it does not have; nothing where they cannot be read."""
+async def _counters(http: aiohttp.ClientSession, t: RankTarget) -> Counts | None:
+    """The rank's cache counters in tokens, None where they cannot be read."""
     try:
         async with http.get(f"{t.url}/metrics", ssl=UNVERIFIED) as response:
-            text = await response.text()
-    except (aiohttp.ClientError, asyncio.TimeoutError):
-        return {}
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    return {k: int(sum(s.value for s in samples if s.name == name)) for k, name in _COUNTERS.items()}
+            (read,) = counters.read(await response.read())
+    except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
+        return None
+    return read[1] if read else None

@@ -1,4 +1,4 @@
-"""`yrnode verify`: do the ranks of this node serve, and what did the external cache do?"""
+"""`yrnode verify`: do the router and the ranks of this node serve, and what did the external cache do?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from yrnode.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from yrnode.checks.functional import Report
+    from yrnode.checks.functional import Finding, Report
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if every rank serves and an external cache that is configured was hit."""
+    """0 if the router and every rank serve, and an external cache that is configured was hit."""
     report = verify(args.config, args.node)
     print(json.dumps(report.as_dict()) if args.output == "json" else "\n".join(text(report)))
     return 0 if report.good else 1
@@ -28,23 +28,47 @@ def run(args: argparse.Namespace) -> int:
 def verify(config: str | None, node: str | None) -> Report:
     from yrnode.checks import functional
     from yrnode.components import node as components
+    from yrnode.components.router import asked
     from yrnode.components.vllm import target
+    from yrnode.config.layout import router_url
     from yrnode.config.load import load
     from yrnode.config.node import this_node
 
     cluster = load(config)
-    specs = components.specs(components.host_of(cluster, this_node(cluster, node), os.environ))
-    targets = [target(s) for s in specs if s.kind == "rank"]
-    if not targets:
+    host = components.host_of(cluster, this_node(cluster, node), os.environ)
+    targets = [target(s) for s in components.specs(host) if s.kind == "rank"]
+    url = router_url(cluster)
+    if not targets and not url:
         raise UsageError("this node has no ranks; run verify on a node that has")
-    return asyncio.run(functional.verify(targets))
+    router = functional.RouterTarget(**asked(host, url)) if url else None
+    return asyncio.run(functional.verify(targets, router))
 
 
 def text(report: Report) -> list[str]:
+    from yrnode.checks.functional import NOT_CONFIGURED
     from yrnode.cli.table import table
 
-    rows = [(r.name, r.health, r.completion, r.local_hits, r.external_hits, r.external_queries) for r in report.ranks]
-    titles = ("rank", "health", "completion", "local hits", "external hits", "external queries")
+    rows = [
+        (r.name, r.health, r.completion, int(r.counts.local_hits), r.external_hits, r.external_queries, *_shares(r))
+        for r in report.ranks
+    ]
+    titles = (
+        "rank",
+        "health",
+        "completion",
+        "local hits",
+        "external hits",
+        "external queries",
+        "local",
+        "ext",
+        "eff",
+    )
     verdict = "good" if report.good else "NOT GOOD"
     how = "a long prompt of one rank was sent to the others; hits and queries are tokens"
-    return [*table(titles, rows), "", f"{verdict}: {how}"]
+    through = [f"a chat through the router: {report.router}"] if report.router != NOT_CONFIGURED else []
+    return [*(table(titles, rows) if rows else []), *through, "", f"{verdict}: {how}" if rows else verdict]
+
+
+def _shares(finding: Finding) -> list[str]:
+    counts = finding.counts
+    return [f"{100 * x:.0f}%" if x is not None else "-" for x in (counts.local, counts.external, counts.effective)]

@@ -51,7 +51,7 @@ def spec(host: Host) -> ComponentSpec:
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + router_health(router)}),
-        CheckSpec("completion", "completion", 30.0, 30.0, act=False, after=("health",), params=_asked(host, url)),
+        CheckSpec("completion", "completion", 30.0, 30.0, act=False, after=("health",), params=asked(host, url)),
     )
     return ComponentSpec(
         NAME,
@@ -116,7 +116,7 @@ def _variables(host: Host, router: Router) -> dict[str, str]:
     return found
 
 
-def _asked(host: Host, url: str) -> dict[str, Any]:
+def asked(host: Host, url: str) -> dict[str, Any]:
     """Where a completion through the router goes, in the words of the ranks behind it."""
     cluster, router = host.cluster, host.cluster.router
     names = [router.decode, router.prefill, router.group] if router is not None else []

@@ -27,6 +27,7 @@ from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
+from yrnode.policy.connector import reads_external
 from yrnode.process.exit import Exit
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def target(spec: ComponentSpec) -> RankTarget:
 
     canary = next(c.params for c in spec.checks if c.name == "canary")
     words = next((c.params["words"] for c in spec.checks if c.name == "cache"), WORDS)
-    external = "--kv-transfer-config" in spec.argv
+    external = reads_external(spec.argv)
     return RankTarget(spec.name, spec.group or "", spec.url, canary["model"], canary["key"], external, words)
 
 

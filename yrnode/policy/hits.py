@@ -13,6 +13,7 @@ from enum import Enum
 
 from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.state import State
+from yrnode.policy.connector import reads_external
 
 WINDOW_S = 60.0
 """The usual window."""
@@ -144,7 +145,7 @@ class Meaning(str, Enum):
 
     NO_DATA = "no-data"  # not read yet, or not any more
     IDLE = "idle"  # nothing was asked
-    NOT_CONFIGURED = "not-configured"  # there is no external cache
+    NOT_CONFIGURED = "not-configured"  # it reads no external cache
     WORKER_AWAY = "worker-away"  # the node's worker is not ready: all that misses here is computed
     CONNECTOR_OFF = "connector-off"  # the external cache is never asked for what is missing
     LOCAL = "local"  # nothing was missing here
@@ -157,7 +158,7 @@ NOT_GOOD = (Meaning.WORKER_AWAY, Meaning.CONNECTOR_OFF)
 
 
 def meaning(window: Counts | None, external: bool, worker_s: float | None) -> Meaning:
-    """`external`: the rank has an external cache. `worker_s`: how long its worker has been up; None: it is not."""
+    """`external`: the rank reads one. `worker_s`: how long its worker has been up; None: it is not."""
     if window is None:
         return Meaning.NO_DATA
     if window.local_queries <= 0:
@@ -202,7 +203,7 @@ def looks(hits: Hits, s: Snapshot, window_s: float) -> list[Look]:
     for name, component in sorted((own | behind).items()):
         track = hits.tracks.get(name)
         newest = track.newest if track else None
-        external = "--kv-transfer-config" in component.spec.argv
+        external = reads_external(component.spec.argv)
         if track is None or newest is None:
             found.append(Look(name, Meaning.NO_DATA))
             continue

@@ -97,6 +97,8 @@ class Completions:
         stuck = STUCK in json.dumps(body.get("messages") if chat else body.get("prompt"))
         request_id = ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex
         reply = _Reply(request_id, body.get("model") or self.options.served[0], len(tokens), chat)
+        # what a model thinks comes first, and a short answer is nothing else
+        reply.reasoning = self.options.reasoning
         word = http.headers.get("X-data-parallel-rank", "")
         rank = int(word) if word.isdecimal() else None
         try:
@@ -145,7 +147,7 @@ class _Reply:
     """Shapes of one request's answer."""
 
     def __init__(self, request_id: str, model: str, prompt_tokens: int, chat: bool) -> None:
-        self.prompt_tokens, self.chat = prompt_tokens, chat
+        self.prompt_tokens, self.chat, self.reasoning = prompt_tokens, chat, False
         self.head = {"id": request_id, "created": int(time.time()), "model": model}
 
     def _usage(self, count: int) -> dict[str, int]:
@@ -153,13 +155,15 @@ class _Reply:
         return {"prompt_tokens": self.prompt_tokens, "completion_tokens": count, "total_tokens": total}
 
     def whole(self, text: str, reason: str, count: int) -> dict[str, Any]:
-        content = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        said = {"content": None, "reasoning_content": text} if self.reasoning else {"content": text}
+        content = {"message": {"role": "assistant", **said}} if self.chat else {"text": text}
         choice = {"index": 0, **content, "logprobs": None, "finish_reason": reason, "stop_reason": None}
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self.head, "object": kind, "choices": [choice], "usage": self._usage(count)}
 
     def chunk(self, text: str, reason: str | None) -> dict[str, Any]:
-        content = {"delta": {"content": text}} if self.chat else {"text": text}
+        delta = {"reasoning_content" if self.reasoning else "content": text}
+        content = {"delta": delta} if self.chat else {"text": text}
         choice = {"index": 0, **content, "logprobs": None, "finish_reason": reason}
         return {**self.head, "object": self._chunk_kind, "choices": [choice]}
 

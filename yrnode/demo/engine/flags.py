@@ -17,7 +17,7 @@ IGNORED_WITH_VALUE = (
     "limit-mm-per-prompt", "load-format", "long-prefill-token-threshold", "max-log-len", "max-lora-rank",
     "max-num-partial-prefills", "nnodes", "node-rank", "master-addr", "master-port", "mm-processor-kwargs",
     "override-generation-config", "pipeline-parallel-size", "prefill-context-parallel-size",
-    "decode-context-parallel-size", "profiler-config", "quantization", "reasoning-parser", "revision",
+    "decode-context-parallel-size", "profiler-config", "quantization", "revision",
     "scheduling-policy", "seed", "speculative-config", "swap-space", "tokenizer", "tokenizer-mode",
     "tool-call-parser", "uvicorn-log-level",
 )  # fmt: skip
@@ -66,6 +66,7 @@ class Options:
     collective_timeout: float | None
     kv_transfer: dict[str, Any] | None
     expert_parallel: bool
+    reasoning: bool
     import_time: float
     load_time: float
     token_time: float
@@ -174,6 +175,7 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     add("--shutdown-timeout", type=float, default=0)
     add("--cpu-distributed-timeout-seconds", type=float)
     add("--kv-transfer-config", type=_mapping)
+    add("--reasoning-parser")
     for name in IGNORED_WITH_VALUE:
         add(f"--{name}")
     for name in IGNORED_SWITCHES:
@@ -239,6 +241,7 @@ def parse(argv: list[str]) -> Options:
         collective_timeout=a.cpu_distributed_timeout_seconds,
         kv_transfer=a.kv_transfer_config,
         expert_parallel=bool(a.enable_expert_parallel),
+        reasoning=a.reasoning_parser is not None,
         import_time=a.standin_import_time,
         load_time=a.standin_load_time,
         token_time=a.standin_token_time,
