@@ -31,13 +31,13 @@ class KvCheck(Stateless):
 
     def __init__(self, spec: CheckSpec, tools: Tools) -> None:
         super().__init__(spec, tools)
-        self._helper: _Helper | None = None
+        self._helper: Helper | None = None
 
     async def probe(self, target: Target) -> Result:
         if self._helper is None or not self._helper.usable:
             await self.close()
             try:
-                self._helper = _Helper(self.spec)
+                self._helper = self._start()
             except OSError as e:
                 return unknown(f"cannot start the SDK helper with {self.param('python')}: {e.strerror}")
             await self._helper.connect()
@@ -58,22 +58,25 @@ class KvCheck(Stateless):
             return verdict(f"KV: {len(failed)} of {len(keys)} keys failed: {next(iter(failed.values()))}")
         return ok(f"KV: set and get of {len(keys)} random keys")
 
+    def _start(self) -> Helper:
+        argv = [self.param("python"), str(HELPER), self.param("host"), str(self.param("port"))]
+        argv.append(str(int(self.spec.timeout_s * 800)))
+        return Helper(argv, self.param("env"), Path(self.param("log")))
+
     async def close(self) -> None:
         if self._helper is not None:
             helper, self._helper = self._helper, None
             await helper.close()
 
 
-class _Helper:
-    """The child process. OSError when it cannot be started.
+class Helper:
+    """The child process, which answers a line with a line. OSError when it cannot be started.
 
     `usable` ends with the first question that was given up: a late answer would be mistaken for the next one's.
     """
 
-    def __init__(self, spec: CheckSpec) -> None:
-        argv = [spec.params["python"], str(HELPER), spec.params["host"], str(spec.params["port"])]
-        argv.append(str(int(spec.timeout_s * 800)))
-        self._child, self._stdin, self._stdout = _spawn(argv, spec.params["env"], Path(spec.params["log"]))
+    def __init__(self, argv: list[str], env: Mapping[str, str], log: Path) -> None:
+        self._child, self._stdin, self._stdout = _spawn(argv, env, log)
         self._reader = asyncio.StreamReader()
         self._pipe: asyncio.BaseTransport | None = None
         self._hello: asyncio.Task[bytes] | None = None

@@ -35,6 +35,7 @@ VERBS = {
     "clean": ("clean", "what is left over, whose it is, and whether it may go"),
     "probe": ("probe", "live or ready, by exit code, for an outside prober"),
     "cache": ("cache", "hit rates of the ranks' prefix caches, local and external"),
+    "kv-check": ("kv_check", "set on one node's worker, get on another's: hits and latency"),
     "verify": ("verify", "health, a completion, and what the external cache did"),
 }
 """Verb → (module in yrnode.cli, one line of help). A module has `arguments(parser)` and `run(args) -> exit code`."""
