@@ -155,6 +155,23 @@ groups:
 
 
 @pytest.mark.parametrize(
+    ("role", "extra", "expected"),
+    [
+        ("both", "", True),
+        ("producer", "", True),
+        ("consumer", "", False),
+        ("consumer", "extra: {consumer_is_to_load: true}", True),
+    ],
+)
+def test_who_is_expected_to_find_something_in_the_external_cache(
+    host_of: HostOf, role: str, extra: str, expected: bool
+) -> None:
+    more = f"kv_connector: {{ascend_store: {{{extra}}}}}, role: {role}"
+    spec = by_name(host_of(BASE.replace("model: /models/m", f"model: /models/m, {more}")))["rank/serve/0"]
+    assert vllm.target(spec).external is expected
+
+
+@pytest.mark.parametrize(
     ("args", "env", "url", "model", "key"),
     [
         ("{}", "{}", "http://10.0.0.1:6600", "/models/m", ""),

@@ -1,4 +1,4 @@
-"""`yrnode kv-check` on a live cluster: a real etcd and two real workers."""
+"""`yrnode kv-check` and `yrnode cache --all` on a live cluster: a real etcd and two real workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.cluster import YrCluster, cluster, cluster_of
 from tests.support.node import BIN
+from tests.support.serving import ask, url
 from yrnode.checks import kv_pair
 from yrnode.checks.kv_pair import PREFIX, Ask, measure
 from yrnode.config.layout import worker_address
@@ -82,6 +84,26 @@ def test_usage(lab: YrCluster, words: tuple[str, ...], said: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_hit_rates_of_all_nodes(lab: YrCluster) -> None:
+    """What one rank finds that the other has stored is counted by its own daemon, and summed."""
+    first, other = url(lab["n0"], "rank/serve/0"), url(lab["n1"], "rank/serve/1")
+
+    def told() -> dict[str, Any]:
+        prompt = " ".join(f"{time.time_ns()}-{i}" for i in range(100))
+        for server in (first, other):
+            ask(server, 20, prompt=prompt)
+        found: dict[str, Any] = json.loads(lab["n1"].cli("cache", "--all", "-o", "json").stdout)
+        return found if found["all"]["tokens"]["total"]["external_hits"] else {}
+
+    found = lab.wait("hits", told, 60)
+    assert list(found["nodes"]) == ["n0", "n1"]
+    rows = {rank: row for node in found["nodes"].values() for rank, row in node["ranks"].items()}
+    assert list(rows) == ["rank/serve/0", "rank/serve/1"]
+    for tier in ("local_queries", "external_hits"):
+        assert found["all"]["tokens"]["total"][tier] == sum(r["tokens"]["total"][tier] for r in rows.values())
+    assert 0 < found["all"]["eff_total"] < 1
 
 
 def test_whoever_interrupts_it_leaves_no_key(lab: YrCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
