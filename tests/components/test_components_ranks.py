@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.components.conftest import BASE, PAIR, HostOf, by_name, flags
-from yrnode.components import node, vllm
+from yrnode.components import vllm
 from yrnode.components.host import Host
-from yrnode.model.errors import UsageError
 from yrnode.model.spec import PortNeed
 
 BIN = Path(sys.executable).parent
@@ -222,21 +221,3 @@ def test_what_a_user_writes_wins_and_false_drops_a_flag(host_of: HostOf) -> None
     assert spec.argv.count("--host") == 1
     assert spec.env["PYTHONHASHSEED"] == "7"
     assert spec.ports[0].host == "10.0.0.1"
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (
-            "peer: other, role: producer, kv_connector: {mooncake: {}}",
-            "groups.serve.kv_connector.mooncake: this version cannot do that yet; use ascend_store alone",
-        ),
-    ],
-)
-def test_what_this_version_cannot_run_is_said(host_of: HostOf, more: str, words: str) -> None:
-    text = BASE.replace("model: /models/m}", f"model: /models/m, {more}}}").replace(
-        "groups: {", "groups: {other: {ranks: {n0: 1}, model: m, role: consumer, port: 7000, devices: {n0: [5]}}, "
-    )
-    with pytest.raises(UsageError) as e:
-        node.specs(host_of(text))
-    assert str(e.value) == words

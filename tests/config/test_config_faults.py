@@ -15,6 +15,14 @@ groups:
   p: {ranks: {n0: 1}, model: m, role: producer, peer: d, kv_connector: {mooncake: {}}}
   d: {ranks: {n1: 2}, model: m, role: consumer, peer: p, kv_connector: {mooncake: {}}}
 """
+SHARED = """\
+groups:
+  p: {ranks: {n0: 1}, model: m, role: producer, peer: d, kv_connector: {mooncake: {}}}
+  d: {ranks: {n0: 1}, model: m, role: consumer, peer: p, port: 7000, devices: {n0: [1]}, kv_connector: {mooncake: {}}}
+"""
+ROLES = (
+    "{kv_role: kv_producer, kv_connector_extra_config: {connectors: [{kv_role: kv_producer}, {kv_role: kv_both}]}}"
+)
 
 
 def group(text: str) -> str:
@@ -236,6 +244,9 @@ CANNOT_WORK = {
     "it has its own key; write ranks of the group",
     group("ranks: {n0: 1}\n    args: {kv-transfer-config: {}}\n    kv_connector: {ascend_store: {}}"): "7: "
     "groups.serve.args.kv-transfer-config: kv_connector writes it; keep one of the two",
+    group(
+        "ranks: {n0: 1}\n    args: {kv-transfer-config.kv_role: kv_both}\n    kv_connector: {ascend_store: {}}"
+    ): "7: groups.serve.args.kv-transfer-config.kv_role: kv_connector writes it; keep one of the two",
     **{
         group(
             f"ranks: {{n0: 1, n1: 1}}\n    mode: headless\n    args: {{{flag}: true}}"
@@ -269,6 +280,33 @@ CANNOT_WORK = {
     + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p too; write another port",
     HEAD + PAIR.replace("role: producer", "role: consumer"): "4: groups.p.peer: one of p and d prefills and one "
     "decodes; write role: producer and role: consumer",
+    HEAD + PAIR.replace("mooncake: {}", "mooncake: {extra: {kv_role: kv_both}}", 1): "4: "
+    "groups.p.kv_connector.mooncake.extra.kv_role: it follows from groups.p.role; remove it, and write that",
+    HEAD + PAIR.replace("mooncake: {}", "mooncake: {extra: {prefill: {dp_size: 9}}}", 1): "4: "
+    "groups.p.kv_connector.mooncake.extra.prefill: it follows from ranks and tensor_parallel of the two groups; "
+    "remove it",
+    HEAD
+    + PAIR.replace("mooncake: {}", "ascend_store: {}", 1): "5: groups.d.kv_connector.mooncake: groups.p.kv_connector "
+    "has none, and one hands over to the other; write it there too",
+    HEAD + PAIR.replace("mooncake: {}", "mooncake: {engine_id: 0}"): "5: groups.d.kv_connector.mooncake.engine_id: "
+    '"0" is groups.p.kv_connector.mooncake.engine_id too, and decode ranks refuse that; remove one of the two',
+    group("ranks: {n0: 2}\n    kv_connector: {ascend_store: {extra: {lookup_rpc_port: 0}}}"): "7: "
+    "groups.serve.kv_connector.ascend_store.extra.lookup_rpc_port: all ranks on n0 would have the same; remove it: "
+    "each then gets its own number",
+    group("ranks: {n0: 1}\n    args: {kv-transfer-config: x}"): "7: groups.serve.args.kv-transfer-config: it is no "
+    "JSON; write a mapping, {kv_connector: …}",
+    group("ranks: {n0: 1}\n    args: {kv-transfer-config: '[1]'}"): "7: groups.serve.args.kv-transfer-config: it is "
+    "no mapping; write one, {kv_connector: …}",
+    group(f"ranks: {{n0: 1}}\n    args: {{kv-transfer-config: {ROLES}}}"): "7: groups.serve.args.kv-transfer-config: "
+    "connectors[1].kv_role is kv_both, and kv-transfer-config.kv_role kv_producer; write one role in all places",
+    group('ranks: {n0: 1}\n    role: producer\n    args: {kv-transfer-config: \'{"kv_role": "kv_both"}\'}'): "8: "
+    "groups.serve.args.kv-transfer-config: kv-transfer-config.kv_role is kv_both, and groups.serve.role kv_producer; "
+    "write one role in all places",
+    HEAD + PAIR + "router: {node: n0, kind: vllm-router, port: 8000, prefill: d, decode: p}\n": "6: router.prefill: "
+    "groups.d.role is consumer; name the other group, or correct its role",
+    # both on one node: the eighth device of p and the first of d would listen on one port
+    HEAD + SHARED: "5: groups.d.kv_connector.mooncake.kv_port: port 30000 of n0 is used by Mooncake of p too; "
+    "write another port",
     FILE + "router: {node: n7, kind: vllm-router}\n": "4: router.node: there is no node n7; known: n0, n1",
     FILE + "router: {node: n0, kind: vllm-router, group: x}\n": "4: router.group: there is no group x; known: serve",
     FILE + "router: {node: n0}\n": "4: router: ascend-proxy needs script; write the path of vllm-ascend's proxy",

@@ -56,12 +56,10 @@ def _host_problems(cluster: Cluster, args: argparse.Namespace) -> tuple[list[str
     """What would fail at the start here, and what is good to know. UsageError for what cannot be run."""
     from yrnode.components import node as components
     from yrnode.components import proxies, strays
-    from yrnode.components.supported import refuse_underivable
     from yrnode.config.node import nic_of, this_node
     from yrnode.preflight import host as preflight
     from yrnode.store.connect import refuse_unusable
 
-    refuse_underivable(cluster)
     refuse_unusable(cluster)
     try:
         node = this_node(cluster, args.node)

@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
         faulthandler.enable()
 
     from yrnode.components import node as components
-    from yrnode.components.supported import refuse_underivable
     from yrnode.config.load import load
     from yrnode.config.node import this_node
     from yrnode.node.supervisor import Supervisor
@@ -55,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
     from yrnode.telemetry.log import set_up
 
     cluster = load(args.config)
-    refuse_underivable(cluster)
     refuse_unusable(cluster)
     node = this_node(cluster, args.node)
     host = components.host_of(cluster, node, os.environ)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from yrnode.components import checks, datasystem, environment, etcd, router, vllm
 from yrnode.components.host import Host
-from yrnode.components.supported import refuse_underivable
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_nodes
 from yrnode.model.cause import Cause
@@ -26,7 +25,6 @@ def specs(host: Host) -> list[ComponentSpec]:
     """In order of start. UsageError for what this version cannot run."""
     cluster = host.cluster
     checks.refuse_unknown(cluster)
-    refuse_underivable(cluster)
     found = [etcd.spec(host)] if host.node in etcd_nodes(cluster) else []
     found.append(datasystem.spec(host))
     found += vllm.specs(host)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
-from yrnode.components import environment, proxies, strays
+from yrnode.components import environment, kv_connectors, proxies, strays
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
@@ -119,16 +120,9 @@ def _derived(host: Host, server: Server, group: Group) -> dict[str, Any]:
     """Flags that follow from the file; what a user wrote in `args` goes over them."""
     flags = {**_http(host, server), **_data_parallel(host, server, group)}
     flags |= {"tensor-parallel-size": str(group.tensor_parallel), "shutdown-timeout": str(SHUTDOWN_TIMEOUT_S)}
-    store = group.kv_connector.ascend_store
-    if store is not None:
-        extra = {"lookup_rpc_port": str(server.number), "backend": store.backend, **store.extra}
-        flags["kv-transfer-config"] = json_text(
-            {
-                "kv_connector": "AscendStoreConnector",
-                "kv_role": f"kv_{group.role}",
-                "kv_connector_extra_config": extra,
-            }
-        )
+    transfer = kv_connectors.transfer_config(host.cluster, group, server.number)
+    if transfer is not None:
+        flags["kv-transfer-config"] = json_text(transfer)
     return flags
 
 
@@ -209,7 +203,7 @@ def engines(server: Server, group: Group) -> tuple[int, ...]:
 
 def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[CheckSpec, ...]:
     """A rank with an external cache is also asked for what that holds: a short prompt retrieves nothing."""
-    if "kv-transfer-config" not in args:
+    if not _keeps(args.get("kv-transfer-config")):
         return ()
     params = {**asks, "words": long_words(args)}
     return (
@@ -226,6 +220,12 @@ def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[Che
             params=params,
         ),
     )
+
+
+def _keeps(config: object) -> bool:
+    if config is None:
+        return False
+    return kv_connectors.keeps(json_text(config) if isinstance(config, Mapping) else str(config))
 
 
 def long_words(args: Mapping[str, Any]) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 from yrnode.config.cluster import Cluster
+from yrnode.config.layout import data_parallel_size
 
 LENGTH = 12
 
@@ -11,7 +12,15 @@ LENGTH = 12
 def group_digest(cluster: Cluster, name: str) -> str:
     """Over the group and what all ranks share; not over names of directories, ports of HTTP or rendered text."""
     group = cluster.groups[name]
-    meant = [group.model_dump(mode="json"), cluster.env, [str(p) for p in cluster.env_from], list(cluster.bin.vllm)]
+    meant: list[object] = [
+        group.model_dump(mode="json"),
+        cluster.env,
+        [str(p) for p in cluster.env_from],
+        list(cluster.bin.vllm),
+    ]
+    if group.kv_connector.mooncake is not None and group.peer is not None:
+        # its ranks are told of the other group's sizes
+        meant += [data_parallel_size(cluster.groups[group.peer]), cluster.groups[group.peer].tensor_parallel]
     return _digest(meant)
 
 

@@ -13,9 +13,13 @@ class Mooncake(Model):
     kv_port: Port = 30000
     """First port of the transfer."""
     engine_id: Text | None = None
-    """`engine_id` of the connector; derived when left out."""
+    """`engine_id` of the connector, another one in each group of the pair. Left out, vLLM makes up a new one at each
+    start of a rank. With one that stays, the decode ranks go on using the addresses of prefill ranks that have
+    restarted: write `restart_with` then."""
     use_ascend_direct: bool = True
     """Transfer between NPUs without host memory."""
+    module_path: str = "vllm_ascend.distributed.mooncake_connector"
+    """`kv_connector_module_path`: where this release of vllm-ascend has the connector."""
     extra: dict[str, Any] = Field(default={})
     """More keys of `kv_connector_extra_config`."""
 

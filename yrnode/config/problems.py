@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from yrnode.config import layout, ports
+from yrnode.config import connectors, layout, ports
 from yrnode.config.cluster import Cluster
 from yrnode.config.group import Group
 from yrnode.config.report import meant
@@ -226,6 +226,7 @@ def _group(cluster: Cluster, name: str, group: Group) -> Iterator[Problem]:
         return
     yield from _devices(at, group)
     yield from _pair(cluster, name, group)
+    yield from (Problem(path, text) for path, text in connectors.faults(cluster, name, group))
     for index, other in enumerate(group.restart_with):
         if other == name:
             yield Problem((*at, "restart_with", index), "the group names itself; remove it")
@@ -287,8 +288,9 @@ def _flags(at: KeyPath, group: Group) -> Iterator[Problem]:
             if flag in args and (value is None or str(args[flag]) != str(value)):
                 yield Problem((*path, flag), f"it has its own key; write {key} of the group")
         yield from _headless(path, group, args)
-        if "kv-transfer-config" in args and (group.kv_connector.mooncake or group.kv_connector.ascend_store):
-            yield Problem((*path, "kv-transfer-config"), "kv_connector writes it; keep one of the two")
+        for flag in args if group.kv_connector.mooncake or group.kv_connector.ascend_store else ():
+            if flag.partition(".")[0] == connectors.FLAG:
+                yield Problem((*path, flag), "kv_connector writes it; keep one of the two")
 
 
 def _headless(path: KeyPath, group: Group, args: Mapping[str, object]) -> Iterator[Problem]:
@@ -322,6 +324,11 @@ def _router(cluster: Cluster) -> Iterator[Problem]:
         yield Problem(("router", "decode"), "it is the prefill group; name the decode group, or write group")
     elif not router.prefill and not router.group and len(cluster.groups) > 1:
         yield Problem(("router",), "it is open which groups are behind it; write prefill and decode, or group")
+    for key, wrong in (("prefill", "consumer"), ("decode", "producer")):
+        named = cluster.groups.get(getattr(router, key) or "")
+        if named is not None and named.role == wrong:
+            text = f"groups.{getattr(router, key)}.role is {wrong}; name the other group, or correct its role"
+            yield Problem(("router", key), text)
     if router.kind == "ascend-proxy":
         if router.script is None:
             yield Problem(("router",), "ascend-proxy needs script; write the path of vllm-ascend's proxy")
