@@ -20,6 +20,11 @@ groups:
   p: {ranks: {n0: 1}, model: m, role: producer, peer: d, kv_connector: {mooncake: {}}}
   d: {ranks: {n0: 1}, model: m, role: consumer, peer: p, port: 7000, devices: {n0: [1]}, kv_connector: {mooncake: {}}}
 """
+HCCL = """\
+groups:
+  a: {ranks: {n0: 1}, model: m, tensor_parallel: 2}
+  b: {ranks: {n0: 1}, model: m, tensor_parallel: 2, port: 7000, devices: {n0: [2, 3]}}
+"""
 ROLES = (
     "{kv_role: kv_producer, kv_connector_extra_config: {connectors: [{kv_role: kv_producer}, {kv_role: kv_both}]}}"
 )
@@ -307,6 +312,18 @@ CANNOT_WORK = {
     # both on one node: the eighth device of p and the first of d would listen on one port
     HEAD + SHARED: "5: groups.d.kv_connector.mooncake.kv_port: port 30000 of n0 is used by Mooncake of p too; "
     "write another port",
+    FILE
+    + "env: {HCCL_IF_BASE_PORT: 80}\n": '4: env.HCCL_IF_BASE_PORT: "80" is no port that HCCL takes; write one from '
+    "1024 to 65520",
+    HEAD + HCCL + "env: {HCCL_IF_BASE_PORT: 50000}\n": "6: env.HCCL_IF_BASE_PORT: a and b on n0 would have the same "
+    "ports; write two in groups.a.env and groups.b.env, or remove it",
+    HEAD
+    + HCCL.replace("port: 7000", "port: 7000, env: {HCCL_IF_BASE_PORT: 61010}"): "5: groups.b.env.HCCL_IF_BASE_PORT: "
+    "port 61010 of n0 is used by HCCL of a too; write another port",
+    # HCCL's own range, where nothing is said
+    group(
+        "ranks: {n0: 2}\n    port: 60031"
+    ): "7: groups.serve.port: port 60031 of n0 is used by HCCL of serve too; write another port",
     FILE + "router: {node: n7, kind: vllm-router}\n": "4: router.node: there is no node n7; known: n0, n1",
     FILE + "router: {node: n0, kind: vllm-router, group: x}\n": "4: router.group: there is no group x; known: serve",
     FILE + "router: {node: n0}\n": "4: router: ascend-proxy needs script; write the path of vllm-ascend's proxy",

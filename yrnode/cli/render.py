@@ -6,16 +6,17 @@ import argparse
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from yrnode.model.secrets import cover_argv, cover_env, cover_text
-from yrnode.model.spec import RPC_PORT
+from yrnode.model.spec import NIC, RPC_PORT
 
 if TYPE_CHECKING:
     from yrnode.model.spec import ComponentSpec
 
-FOUND = {RPC_PORT: "<found on {node}>"}
+FOUND = {RPC_PORT: "<found on {node}>", NIC: "<found on {node}>"}
 """What only the node itself knows, when it starts."""
 
 
@@ -30,7 +31,12 @@ def run(args: argparse.Namespace) -> int:
 
     cluster = load(args.config)
     nodes = list(cluster.nodes) if args.all else [this_node(cluster, args.node)]
-    rendered = [as_dict(node, components.specs(components.host_of(cluster, node, os.environ))) for node in nodes]
+    scripts = [script for script in cluster.env_from if script.exists()]
+    for script in cluster.env_from:
+        if script not in scripts:
+            print(f"env_from: {script} is not on this host: what it sets is not shown", file=sys.stderr)
+    hosts = [components.host_of(cluster, node, os.environ, scripts) for node in nodes]
+    rendered = [as_dict(host.node, components.specs(host)) for host in hosts]
     if args.output == "json":
         print(json.dumps(rendered if args.all else rendered[0]))
     else:
@@ -46,8 +52,8 @@ def as_dict(node: str, specs: Sequence[ComponentSpec]) -> dict[str, Any]:
             {
                 "name": s.name,
                 "plane": s.plane.value,
-                "argv": [FOUND.get(w, "").format(node=node) or w for w in cover_argv(s.argv)],
-                "env": cover_env(s.env),
+                "argv": [_found(w, node) for w in cover_argv(s.argv)],
+                "env": {name: _found(value, node) for name, value in cover_env(s.env).items()},
                 "unset": list(s.unset),
                 "files": {str(path): cover_text(content) for path, content in s.files.items()},
                 "after": [o.name for o in specs if o.plane.order < s.plane.order],
@@ -55,6 +61,10 @@ def as_dict(node: str, specs: Sequence[ComponentSpec]) -> dict[str, Any]:
             for s in specs
         ],
     }
+
+
+def _found(word: str, node: str) -> str:
+    return FOUND.get(word, "").format(node=node) or word
 
 
 def text(rendered: Mapping[str, Any]) -> list[str]:

@@ -12,12 +12,14 @@ from yrnode.config.layout import Places, places
 
 @dataclass(frozen=True)
 class Host:
-    """`caller`: yrnode's own environment. `engine_env`: the same after `env_from`, for ranks and router."""
+    """`caller`: yrnode's own environment. `engine_env`: the same after `env_from`, for ranks and router. `nic`: the
+    node's network interface; None where the file does not name it and this host has none with its address."""
 
     cluster: Cluster
     node: str
     caller: Mapping[str, str]
     engine_env: Mapping[str, str]
+    nic: str | None = None
 
     @property
     def address(self) -> str:

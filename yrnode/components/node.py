@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from yrnode.components import checks, datasystem, environment, etcd, router, vllm
 from yrnode.components.host import Host
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import etcd_nodes
+from yrnode.config.node import nic_of
 from yrnode.model.cause import Cause
 from yrnode.model.spec import ComponentSpec
 from yrnode.process.exit import Exit
 from yrnode.process.rotate import rotations
 
 
-def host_of(cluster: Cluster, node: str, caller: Mapping[str, str]) -> Host:
-    """UsageError when a script of `env_from` fails. `caller`: yrnode's own environment."""
+def host_of(cluster: Cluster, node: str, caller: Mapping[str, str], scripts: Sequence[Path] | None = None) -> Host:
+    """UsageError when a script fails. `caller`: yrnode's own environment; `scripts`: `env_from` when left out."""
     before = environment.base(caller, engine=True)
-    return Host(cluster, node, caller, environment.sourced(cluster.env_from, before))
+    engine_env = environment.sourced(cluster.env_from if scripts is None else scripts, before)
+    own = cluster.nodes[node]
+    return Host(cluster, node, caller, engine_env, own.nic or nic_of(own.address))
 
 
 def specs(host: Host) -> list[ComponentSpec]:
-    """In order of start. UsageError for what this version cannot run."""
+    """In order of start. UsageError for a check that there is not, and for what the router cannot do."""
     cluster = host.cluster
     checks.refuse_unknown(cluster)
     found = [etcd.spec(host)] if host.node in etcd_nodes(cluster) else []

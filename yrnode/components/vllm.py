@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
-from yrnode.components import environment, kv_connectors, proxies, strays
+from yrnode.components import environment, kv_connectors, network, proxies, strays
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
@@ -61,6 +61,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     directory, run_dir = host.dir(name), host.run_dir(name)
     files: dict[Path, str] = {}
     env = {
+        **network.variables(host, server.group),
         **host.engine_env,
         "PYTHONHASHSEED": "0",
         "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, server.devices)),

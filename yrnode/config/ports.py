@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from yrnode.config import layout
+from yrnode.config import hccl, layout
 from yrnode.config.cluster import Cluster
 from yrnode.config.yaml import KeyPath
 
@@ -24,9 +24,14 @@ def node_ports(cluster: Cluster, node: str) -> list[PortUse]:
     """Every port that the cluster file fixes on a node."""
     uses: list[PortUse] = []
 
-    def use(first: int, what: str, *path: str, count: int = 1) -> None:
+    def use(first: int, what: str, *path: str | int, count: int = 1) -> None:
         uses.append(PortUse(first, first + count - 1, what, path))
 
+    # first, so that a fault is told where the other port is written: HCCL's are, if at all, in a variable
+    for name in cluster.groups:
+        found = hccl.range_of(cluster, name, node)
+        if found is not None:
+            use(found[1], f"HCCL of {name}", *found[0], count=hccl.COUNT)
     if node in layout.etcd_nodes(cluster):
         use(cluster.etcd.client_port, "etcd's client port", "etcd", "client_port")
         use(cluster.etcd.peer_port, "etcd's peer port", "etcd", "peer_port")

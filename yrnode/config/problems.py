@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from yrnode.config import connectors, layout, ports
+from yrnode.config import connectors, hccl, layout, ports
 from yrnode.config.cluster import Cluster
 from yrnode.config.group import Group
+from yrnode.config.render import env_tables
 from yrnode.config.report import meant
 from yrnode.config.yaml import KeyPath
 from yrnode.model.units import MB
@@ -67,9 +68,9 @@ class Problem:
 def problems(cluster: Cluster) -> list[Problem]:
     """Every fault between values; empty when the file can work."""
     found = [*_names(cluster), *_nodes(cluster), *_etcd(cluster), *_datasystem(cluster), *_router(cluster)]
-    found += _variables(cluster)
     for name, group in cluster.groups.items():
         found += _group(cluster, name, group)
+    found += _variables(cluster)
     if not found:
         found += [Problem(path, text) for path, text in ports.overlaps(cluster)]
         found += _device_overlaps(cluster)
@@ -114,18 +115,14 @@ def _socket(path: KeyPath, run_dir: Path) -> Iterator[Problem]:
 
 
 def _variables(cluster: Cluster) -> Iterator[Problem]:
-    tables: list[tuple[KeyPath, Mapping[str, str]]] = [(("env",), cluster.env)]
-    tables += [(("nodes", name, "env"), node.env) for name, node in cluster.nodes.items()]
-    for name, group in cluster.groups.items():
-        tables.append((("groups", name, "env"), group.env))
-        tables += [(("groups", name, "nodes", node, "env"), own.env) for node, own in group.nodes.items()]
-    for path, env in tables:
+    for path, env in env_tables(cluster):
         value = env.get("VLLM_PORT", "0")
         # what stands for another variable is known only on the host
         if "${" not in value and not value.isdecimal():
             yield Problem(
                 (*path, "VLLM_PORT"), f'"{value}" is no port, and vLLM refuses it; write a number or remove it'
             )
+    yield from (Problem(path, text) for path, text in hccl.faults(cluster))
 
 
 def _etcd(cluster: Cluster) -> Iterator[Problem]:

@@ -13,6 +13,10 @@ from yrnode.model.state import Plane
 RPC_PORT = "<rpc_port>"
 """Stands in a command line for a port that is chosen and tested for each generation."""
 
+NIC = "<nic>"
+"""Stands in an environment for the network interface of a node, where this host has none with its address. A variable
+with it is left out at a start."""
+
 
 @dataclass(frozen=True)
 class CheckSpec:

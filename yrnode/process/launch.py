@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from yrnode.model.spec import ComponentSpec
+from yrnode.model.spec import NIC, ComponentSpec
 from yrnode.process import table, tail
 from yrnode.process.exit import Exit
 from yrnode.process.instance import Instance, all_shm
@@ -51,13 +51,13 @@ def launch(
     `values` replaces whole arguments that are only known now (an rpc port).
     """
     record = _new_record(spec, generation, owner, life)
-    env = {
-        **spec.env,
+    marks = {
         "YRNODE_INSTANCE": record.mark,
         "YRNODE_HOME": record.home,
         "YRNODE_GENERATION": str(generation),
         "YRNODE_LIFE": str(life),
     }
+    env = _environment(spec, marks)
     argv = [values.get(a, a) for a in spec.argv]
     path = path_of(owner.run_dir, spec.name)
     try:
@@ -84,6 +84,10 @@ def launch(
     child.returncode = 0
     instance.watch_launched(proc)
     return instance
+
+
+def _environment(spec: ComponentSpec, marks: Mapping[str, str]) -> dict[str, str]:
+    return {**{name: value for name, value in spec.env.items() if value != NIC}, **marks}
 
 
 def _new_record(spec: ComponentSpec, generation: int, owner: Owner, life: int) -> Record:
