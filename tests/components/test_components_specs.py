@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -201,6 +202,7 @@ datasystem:
     assert given["shared_memory_size_mb"] == "2048"
     assert (given["node_timeout_s"], given["node_dead_timeout_s"]) == ("30", "60")
     assert (given["enable_huge_tlb"], given["remote_h2d_device_ids"]) == ("true", "0,1")
+    assert given["arena_per_tenant"] == "1"
     assert given["cluster_name"] == "ds2"
     # what the user writes goes over what is derived, and is given once
     assert (given["rpc_thread_num"], given["max_log_size"]) == ("32", "50")
@@ -210,6 +212,34 @@ datasystem:
         "address": "10.0.0.1:19000",
         "cluster_name": "ds2",
     }
+
+
+def test_huge_pages_have_one_arena_unless_the_file_says_another_number(host_of: HostOf) -> None:
+    def arenas(more: str) -> str | None:
+        return flags(by_name(host_of(f"{BASE}datasystem: {{{more}}}\n"))["worker"].argv).get("arena_per_tenant")
+
+    assert arenas("") is None
+    assert arenas("huge_pages: true") == "1"
+    assert arenas("huge_pages: true, args: {arena_per_tenant: 8}") == "8"
+
+
+REMOTE = """datasystem: {huge_pages: true, remote_h2d: [0, 1]}
+groups: {serve: {ranks: {n0: 1}, model: m, kv_connector: {ascend_store: {}}, env: {ENV}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "variable", "file"),
+    [("", "1", {"enable_remote_h2d": True}), ("DS_ENABLE_REMOTE_H2D: 0", "0", {})],
+)
+def test_ranks_are_told_of_remote_h2d_twice_and_alike(
+    host_of: HostOf, env: str, variable: str, file: dict[str, bool]
+) -> None:
+    text = BASE[: BASE.index("groups")] + REMOTE.replace("ENV", env)
+    spec = by_name(host_of(text))["rank/serve/0"]
+    assert spec.env["DS_ENABLE_REMOTE_H2D"] == variable
+    (told,) = spec.files.values()
+    assert json.loads(told) == {"worker_addr": "10.0.0.1:18481", **file}
 
 
 def script(tmp_path: Path, text: str | bytes) -> str:

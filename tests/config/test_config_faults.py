@@ -175,6 +175,9 @@ CANNOT_WORK = {
     FILE + "datasystem: {shared_memory: 100KB}\n": "4: datasystem.shared_memory: the worker takes whole MB; "
     "write one such as 512MB",
     FILE + "datasystem: {remote_h2d: [0]}\n": "4: datasystem.remote_h2d: it needs huge pages; write huge_pages: true",
+    FILE
+    + "datasystem: {huge_pages: true, remote_h2d: [1, 1]}\n": "4: datasystem.remote_h2d: a device is named twice; "
+    "name each once",
     FILE + "datasystem: {cluster_name: yrnode}\n": "4: datasystem.cluster_name: yrnode's own keys begin with it; "
     "write another name",
     FILE + "datasystem:\n  args: {node_timeout_s: 3}\n": "5: datasystem.args.node_timeout_s: it has its own key; "

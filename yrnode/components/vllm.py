@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
-from yrnode.components import environment, kv_connectors, network, proxies, strays
+from yrnode.components import client, environment, kv_connectors, network, proxies, strays
 from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.fields import json_text
@@ -22,7 +20,6 @@ from yrnode.config.layout import (
     head_node,
     server_url,
     servers,
-    worker_address,
 )
 from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
@@ -59,7 +56,6 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     # false drops a flag: nothing follows from it
     args = {flag: value for flag, value in args.items() if value is not False}
     directory, run_dir = host.dir(name), host.run_dir(name)
-    files: dict[Path, str] = {}
     env = {
         **network.variables(host, server.group),
         **host.engine_env,
@@ -69,15 +65,9 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         # vLLM's process titles would else erase the environment, and with it our mark
         "SPT_NOENV": "1",
     }
-    if group.kv_connector.ascend_store is not None:
-        address = worker_address(cluster, host.node)
-        config = directory / "datasystem.json"
-        files[config] = json.dumps({"worker_addr": address}) + "\n"
-        env |= {
-            "DS_WORKER_ADDR": address,
-            "YR_CONFIG_PATH": str(config),
-            "DATASYSTEM_CLIENT_LOG_DIR": str(host.places.log_dir / f"{name.replace('/', '-')}-datasystem"),
-        }
+    stored = group.kv_connector.ascend_store is not None
+    if stored:
+        env |= client.variables(host, name)
     env = environment.expand(node_env(cluster, group, host.node), environment.with_program(env, bin_argv))
     env = proxies.direct(cluster, env)
     for gone in group.unset:
@@ -102,7 +92,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
         ports=_ports(host, server, group, args),
         dirs=(run_dir,),
         stale=(run_dir,),
-        files=files,
+        files=client.files(host, name, env) if stored else {},
         url=url,
     )
 

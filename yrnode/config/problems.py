@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from yrnode.config import connectors, hccl, layout, ports
+from yrnode.config import connectors, copying, hccl, layout, ports
 from yrnode.config.cluster import Cluster
 from yrnode.config.group import Group
 from yrnode.config.render import env_tables
@@ -122,7 +122,7 @@ def _variables(cluster: Cluster) -> Iterator[Problem]:
             yield Problem(
                 (*path, "VLLM_PORT"), f'"{value}" is no port, and vLLM refuses it; write a number or remove it'
             )
-    yield from (Problem(path, text) for path, text in hccl.faults(cluster))
+    yield from (Problem(path, text) for path, text in (*hccl.faults(cluster), *copying.faults(cluster)))
 
 
 def _etcd(cluster: Cluster) -> Iterator[Problem]:
@@ -170,6 +170,8 @@ def _datasystem(cluster: Cluster) -> Iterator[Problem]:
         yield Problem(("datasystem", "shared_memory"), "the worker takes whole MB; write one such as 512MB")
     if data.remote_h2d and not data.huge_pages:
         yield Problem(("datasystem", "remote_h2d"), "it needs huge pages; write huge_pages: true")
+    if len(set(data.remote_h2d)) != len(data.remote_h2d):
+        yield Problem(("datasystem", "remote_h2d"), "a device is named twice; name each once")
     if data.cluster_name == "yrnode":
         yield Problem(("datasystem", "cluster_name"), "yrnode's own keys begin with it; write another name")
     for flag, key in _WORKER_KEYS.items():
