@@ -190,8 +190,21 @@ def test_a_cluster_cannot_be_changed(full: Cluster) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.yaml")), ids=lambda file: file.name)
-def test_every_shipped_file_loads(file: Path) -> None:
+def test_every_shipped_file_loads_and_is_short(file: Path) -> None:
     load(file)
+    rows = [line.strip() for line in file.read_text().splitlines()]
+    assert len([row for row in rows if row and not row.startswith("#")]) < 60
+
+
+def test_the_shipped_files() -> None:
+    assert {file.name for file in HERE.iterdir()} == {
+        "glm5-w4a8-a2-dual.yaml",
+        "glm5-w4a8-a3-single.yaml",
+        "glm5-w8a8-a2-pd-8node-rh2d.yaml",
+        "glm5-w8a8-a2-pd-8node.yaml",
+        "local-demo.yaml",
+        "production-etcd3.yaml",
+    }
 
 
 def test_the_demo_file_is_small_and_out_of_the_ephemeral_ports_way() -> None:
@@ -210,7 +223,7 @@ def test_the_demo_file_is_small_and_out_of_the_ephemeral_ports_way() -> None:
 
 
 def test_the_shipped_prefill_decode_file_shares_arguments_between_groups() -> None:
-    groups = load(Path(__file__).resolve().parent / "glm5-pd.yaml").groups
+    groups = load(HERE / "glm5-w8a8-a2-pd-8node.yaml").groups
     assert groups["decode"].args["tool-call-parser"] == "glm47"
     assert groups["decode"].args["enforce-eager"] is False
     assert groups["decode"].args["additional-config"]["fuse_qknorm_rope"] is True

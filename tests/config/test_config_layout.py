@@ -13,7 +13,6 @@ from yrnode.config.ports import node_ports
 from yrnode.model.routing import Role, Route
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config"
-HERE = Path(__file__).resolve().parent
 TLS = {"ssl-certfile": "/c", "root-path": "/x"}
 
 
@@ -23,7 +22,7 @@ def group(**values: object) -> Group:
 
 @pytest.fixture(scope="module")
 def pair() -> Cluster:
-    return load(HERE / "glm5-pd.yaml")
+    return load(SHIPPED / "glm5-w8a8-a2-pd-8node.yaml")
 
 
 def test_ranks_are_numbered_in_the_order_of_the_file(pair: Cluster) -> None:
@@ -67,7 +66,7 @@ def test_pipeline_and_context_parallel_widen_a_rank() -> None:
 
 
 def test_etcd_is_on_the_first_node_when_left_out() -> None:
-    demo = load(SHIPPED / "glm5-a3.yaml")
+    demo = load(SHIPPED / "glm5-w4a8-a3-single.yaml")
     assert layout.etcd_nodes(demo) == ("n0",)
     assert layout.etcd_endpoints(demo) == ("http://10.0.0.1:2379",)
     assert layout.worker_address(demo, "n0") == "10.0.0.1:18481"
@@ -96,7 +95,7 @@ def test_what_is_behind_the_router(pair: Cluster) -> None:
     assert layout.router_groups(pair) == ("prefill", "decode")
     assert pair.router is not None
     assert layout.router_health(pair.router) == "/healthcheck"
-    single = load(SHIPPED / "glm5-a3.yaml")
+    single = load(SHIPPED / "glm5-w4a8-a3-single.yaml")
     assert layout.router_groups(single) == ()
     router = pair.router.model_validate({"node": "n0", "kind": "vllm-router"})
     assert layout.router_groups(single.model_copy(update={"router": router})) == ("serve",)

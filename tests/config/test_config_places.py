@@ -15,7 +15,6 @@ from yrnode.config.programs import program
 from yrnode.model.errors import UsageError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config"
-HERE = Path(__file__).resolve().parent
 HOST = {"lo": ("127.0.0.1",), "bond0": ("10.0.0.2", "10.9.0.2"), "eth1": ()}
 
 
@@ -33,10 +32,10 @@ def test_a_missing_file_says_how_to_name_one(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_read_tells_the_line_of_any_key() -> None:
-    found = read(SHIPPED / "glm5-a3.yaml")
+    found = read(SHIPPED / "glm5-w4a8-a3-single.yaml")
     assert found.cluster.cluster == "glm5"
     line = found.document.line(("groups", "serve", "port"))
-    assert (SHIPPED / "glm5-a3.yaml").read_text().splitlines()[line - 1].strip() == "port: 1025"
+    assert (SHIPPED / "glm5-w4a8-a3-single.yaml").read_text().splitlines()[line - 1].strip() == "port: 1025"
 
 
 def test_relative_paths_begin_at_the_file_wherever_one_stands(
@@ -48,7 +47,7 @@ def test_relative_paths_begin_at_the_file_wherever_one_stands(
 
 
 def test_the_node_is_named_or_found_by_its_address() -> None:
-    two = load(HERE / "glm5-a2.yaml")
+    two = load(SHIPPED / "glm5-w4a8-a2-dual.yaml")
     assert this_node(two, "n0", {"YRNODE_NODE": "n1"}, HOST) == "n0"
     assert this_node(two, None, {"YRNODE_NODE": "n0"}, HOST) == "n0"
     assert this_node(two, None, {}, HOST) == "n1"
@@ -82,7 +81,7 @@ def test_an_unclear_node_lists_the_nodes(
     name: str | None, environ: dict[str, str], host: dict[str, tuple[str, ...]], line: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        this_node(load(HERE / "glm5-a2.yaml"), name, environ, host)
+        this_node(load(SHIPPED / "glm5-w4a8-a2-dual.yaml"), name, environ, host)
     assert caught.value.lines == (line,)
 
 
