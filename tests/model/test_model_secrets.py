@@ -19,6 +19,9 @@ def test_secret(name: str) -> None:
     "name",
     [
         "--max-num-batched-tokens",
+        "--initial-cluster-token",
+        "--peer-key-file",
+        "--etcd_key",
         "--tokenizer",
         "--ssl-keyfile",
         "TOKENIZERS_PARALLELISM",

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 COVERED = "***"
 _WORD = r"(?:api[-_]?key|access[-_]?key|private[-_]?key|key|token|secret|password|passwd|passphrase|credentials?)"
+# The cluster's own name, and paths of keys: what is run is shown to the letter.
+_PLAIN = frozenset({"initial-cluster-token", "key-file", "peer-key-file", "etcd_key"})
 _NAME = re.compile(rf"(?:^|[-_.]){_WORD}(?:$|[-_.])", re.IGNORECASE)
 _JSON = re.compile(rf'("(?:[^"]*[-_.])?{_WORD}(?:[-_.][^"]*)?"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
 _URL = re.compile(r"(://)[^/@\s]+@")
@@ -14,7 +16,8 @@ _URL = re.compile(r"(://)[^/@\s]+@")
 
 def secret(name: str) -> bool:
     """Whether a flag or variable of this name holds a secret."""
-    return _NAME.search(name.lstrip("-")) is not None
+    plain = name.lstrip("-")
+    return plain not in _PLAIN and _NAME.search(plain) is not None
 
 
 def cover_text(text: str) -> str:
