@@ -268,24 +268,27 @@ CANNOT_WORK = {
     group("ranks: {n0: 3}\n    port: 65534"): "7: groups.serve.port: it reaches port 65536 on n0; write a lower port",
     group(
         "ranks: {n0: 1}\n    port: 2379"
-    ): "7: groups.serve.port: port 2379 of n0 is used by etcd's client port too; write another port",
+    ): "7: groups.serve.port: port 2379 of n0 is used by etcd's client port (etcd.client_port) too; write "
+    "another port",
     group(
         "ranks: {n0: 2}\n    rpc_port: 6601"
-    ): "7: groups.serve.rpc_port: port 6601 of n0 is used by group serve too; write another port",
-    FILE + "datasystem: {port: 2380}\n": "4: datasystem.port: port 2380 of n0 is used by etcd's peer port too; "
+    ): "7: groups.serve.rpc_port: port 6601 of n0 is used by group serve (groups.serve.port) too; write another port",
+    FILE + "datasystem: {port: 2380}\n": "4: datasystem.port: port 2380 of n0 is used by etcd's peer port "
+    "(etcd.peer_port) too; "
     "write another port",
-    FILE + 'api: {listen: "0.0.0.0:6600"}\n': "4: api.listen: port 6600 of n0 is used by group serve too; "
+    FILE + 'api: {listen: "0.0.0.0:6600"}\n': "4: api.listen: port 6600 of n0 is used by group serve "
+    "(groups.serve.port) too; "
     "write another port",
     FILE + "router: {node: n0, kind: vllm-router, port: 6600}\n": "4: router.port: port 6600 of n0 is used by "
-    "group serve too; write another port",
+    "group serve (groups.serve.port) too; write another port",
     HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m, devices: {n0: [0, 1]}}\n"
     "  b: {ranks: {n0: 1}, model: m, port: 6601, devices: {n0: [2]}}\n": "5: groups.b.port: port 6601 of n0 is used "
-    "by group a too; write another port",
+    "by group a (groups.a.port) too; write another port",
     HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m}\n  b: {ranks: {n0: 1}, model: m, port: 7000}\n": "5: "
     "groups.b.devices.n0: device 0 of n0 is used by a too; write devices for both groups",
     HEAD
     + PAIR.replace("n1: 2", "n0: 2, n1: 1")
-    + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p too; write another port",
+    + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p (groups.p.port) too; write another port",
     HEAD + PAIR.replace("role: producer", "role: consumer"): "4: groups.p.peer: one of p and d prefills and one "
     "decodes; write role: producer and role: consumer",
     HEAD + PAIR.replace("mooncake: {}", "mooncake: {extra: {kv_role: kv_both}}", 1): "4: "
@@ -313,7 +316,8 @@ CANNOT_WORK = {
     HEAD + PAIR + "router: {node: n0, kind: vllm-router, port: 8000, prefill: d, decode: p}\n": "6: router.prefill: "
     "groups.d.role is consumer; name the other group, or correct its role",
     # both on one node: the eighth device of p and the first of d would listen on one port
-    HEAD + SHARED: "5: groups.d.kv_connector.mooncake.kv_port: port 30000 of n0 is used by Mooncake of p too; "
+    HEAD + SHARED: "5: groups.d.kv_connector.mooncake.kv_port: port 30000 of n0 is used by Mooncake of p "
+    "(groups.p.kv_connector.mooncake.kv_port) too; "
     "write another port",
     FILE
     + "env: {HCCL_IF_BASE_PORT: 80}\n": '4: env.HCCL_IF_BASE_PORT: "80" is no port that HCCL takes; write one from '
@@ -322,11 +326,11 @@ CANNOT_WORK = {
     "ports; write two in groups.a.env and groups.b.env, or remove it",
     HEAD
     + HCCL.replace("port: 7000", "port: 7000, env: {HCCL_IF_BASE_PORT: 61010}"): "5: groups.b.env.HCCL_IF_BASE_PORT: "
-    "port 61010 of n0 is used by HCCL of a too; write another port",
+    "port 61010 of n0 is used by HCCL of a (groups.a) too; write another port",
     # HCCL's own range, where nothing is said
     group(
         "ranks: {n0: 2}\n    port: 60031"
-    ): "7: groups.serve.port: port 60031 of n0 is used by HCCL of serve too; write another port",
+    ): "7: groups.serve.port: port 60031 of n0 is used by HCCL of serve (groups.serve) too; write another port",
     FILE + "router: {node: n7, kind: vllm-router}\n": "4: router.node: there is no node n7; known: n0, n1",
     FILE + "router: {node: n0, kind: vllm-router, group: x}\n": "4: router.group: there is no group x; known: serve",
     FILE + "router: {node: n0}\n": "4: router: ascend-proxy needs script; write the path of vllm-ascend's proxy",

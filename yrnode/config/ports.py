@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from yrnode.config import hccl, layout
 from yrnode.config.cluster import Cluster
-from yrnode.config.yaml import KeyPath
+from yrnode.config.yaml import KeyPath, dotted
 
 LAST_PORT = 65535
 
@@ -67,4 +67,5 @@ def overlaps(cluster: Cluster) -> Iterator[tuple[KeyPath, str]]:
                 met = max(use.first, other.first)
                 if met <= min(use.last, other.last) and (other.path, use.path) not in said:
                     said.add((other.path, use.path))
-                    yield use.path, f"port {met} of {node} is used by {other.what} too; write another port"
+                    there = f"{other.what} ({dotted(other.path)})"
+                    yield use.path, f"port {met} of {node} is used by {there} too; write another port"
