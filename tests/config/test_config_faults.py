@@ -61,6 +61,10 @@ WRONG_VALUES = {
     "letters, digits, - _ or ., and begin with a letter or digit",
     FILE + "grups: {}\n": "4: grups: this key is unknown; did you mean groups?",
     FILE + "etcd:\n": "4: etcd: it has no value; write one or remove the key",
+    group(
+        "ranks: {n0: 1}\n    kv_connector:\n      ascend_store:"
+    ): "8: groups.serve.kv_connector.ascend_store: it has no value; write {} for its defaults, or remove the key",
+    FILE + "router:\n": "4: router: it has no value; write one or remove the key",
     FILE + "etcd: {nodes: n0}\n": '4: etcd.nodes: "n0" is text; write a list, [a, b]',
     FILE + "etcd: {client_port: 0}\n": "4: etcd.client_port: 0 is out of range; write a port from 1 to 65535",
     FILE + "etcd: {client_port: 70000}\n": "4: etcd.client_port: 70000 is out of range; write a port from 1 to 65535",

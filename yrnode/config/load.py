@@ -54,6 +54,8 @@ def validate(document: Document, base: Path) -> Cluster:
         cluster = Cluster.model_validate(document.data, context={"base": base})
     except ValidationError as error:
         raise UsageError(*lines_of(error, document)) from None
+    if empty := lines_of(None, document):
+        raise UsageError(*empty)
     found = problems(cluster)
     if found:
         rows = sorted(found, key=lambda problem: document.line(problem.path))

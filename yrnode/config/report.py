@@ -3,7 +3,7 @@
 import difflib
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,30 +18,70 @@ from yrnode.config.yaml import Document, KeyPath
 def meant(word: object, words: Iterable[str]) -> str:
     """`did you mean x?` for the nearest of `words`; where none is near, the first dozen of them."""
     known = list(words)
-    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
+    near = _nearest(word, known)
     if near:
-        return f"did you mean {near[0]}?"
+        return f"did you mean {near}?"
     return f"known: {', '.join(known[:12])}{', …' if len(known) > 12 else ''}"
 
 
-def lines_of(error: ValidationError, document: Document) -> list[str]:
-    """One line for each finding, in the order of the file."""
+def _nearest(word: object, words: list[str]) -> str:
+    return next(iter(difflib.get_close_matches(str(word), words, n=1, cutoff=0.6)), "")
+
+
+def lines_of(error: ValidationError | None, document: Document) -> list[str]:
+    """One line for each finding, in the order of the file; keys without a value, which pydantic may let pass, too."""
+    items = error.errors(include_url=False) if error is not None else []
     found: list[tuple[int, bool, str]] = []
-    for item in error.errors(include_url=False):
+    # a misspelled key is unknown and missing: the spelling says it all
+    misspelt = {_meant_key(item["loc"]) for item in items if item["type"] == "extra_forbidden"}
+    for item in items:
         path: KeyPath = tuple(part for part in item["loc"] if part != "[key]")
-        # A misspelled key is unknown and missing: the spelling first.
-        found.append((document.line(path), item["type"] == "missing", document.fault(path, _advice(path, item))))
+        if item["type"] != "missing" or path not in misspelt:
+            found.append((document.line(path), item["type"] == "missing", document.fault(path, _advice(path, item))))
+    for path, model in _empty(document.data, Cluster, ()):
+        found.append((document.line(path), False, document.fault(path, _nothing(model))))
     return [line for *_, line in sorted(dict.fromkeys(found), key=lambda row: row[:2])]
+
+
+def _meant_key(path: KeyPath) -> KeyPath:
+    near = _nearest(path[-1], _fields(path[:-1]))
+    return (*path[:-1], near) if near else ()
+
+
+def _empty(value: object, annotation: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    """Keys of ours that are written without a value where they may be left out, each with what it takes."""
+    plain = _plain(annotation)
+    if not isinstance(value, dict):
+        return
+    if isinstance(plain, type) and issubclass(plain, BaseModel):
+        for name, field in plain.model_fields.items():
+            if name not in value:
+                continue
+            if value[name] is None and field.default is None:
+                yield (*path, name), _plain(field.annotation)
+            yield from _empty(value[name], field.annotation, (*path, name))
+    elif typing.get_origin(plain) is dict:
+        for name, inner in value.items():
+            yield from _empty(inner, typing.get_args(plain)[-1], (*path, name))
+
+
+def _nothing(model: Any) -> str:
+    fields = model.model_fields.values() if isinstance(model, type) and issubclass(model, BaseModel) else ()
+    if fields and not any(field.is_required() for field in fields):
+        return "it has no value; write {} for its defaults, or remove the key"
+    return "it has no value; write one or remove the key"
 
 
 def _advice(path: KeyPath, item: Any) -> str:
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
-    if kind == "value_error":
-        return str(context["error"])
     if kind == "missing":
         return f"it is missing; write {path[-1]}: …"
     if kind == "extra_forbidden":
         return f"this key is unknown; {meant(path[-1], _fields(path[:-1]))}"
+    if value is None and not (kind == "value_error" and str(context["error"]).startswith("it has no value")):
+        return _nothing(None)
+    if kind == "value_error":
+        return str(context["error"])
     if kind == "literal_error":
         allowed = context["expected"].replace("'", "").replace(" or ", ", ")
         return f"{shown(value)} is not known; write one of {allowed}"
@@ -56,8 +96,6 @@ def _advice(path: KeyPath, item: Any) -> str:
         return f"{shown(value)} is too long; write at most {context['max_length']} characters"
     if kind == "string_too_short":
         return "it is empty; write a value"
-    if value is None:
-        return "it has no value; write one or remove the key"
     return f"{shown(value)} is {_kind(value)}; {_WANTED.get(kind, item['msg'])}"
 
 
