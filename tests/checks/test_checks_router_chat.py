@@ -54,8 +54,8 @@ def without_usage(body: dict[str, Any]) -> dict[str, Any]:
         (404, {"error": {"message": "no such model"}}, Verdict.UNKNOWN),
     ],
 )
-def test_what_a_completion_is(status: int, body: Any, expected: Verdict) -> None:
-    assert judge(status, body).verdict is expected
+def test_what_a_completion_through_a_router_is(status: int, body: Any, expected: Verdict) -> None:
+    assert judge(status, body, by_router=True).verdict is expected
 
 
 @dataclass

@@ -87,8 +87,11 @@ def shorter(words: int) -> int:
     return words // 2 if words > _SHORTEST else words
 
 
-def judge(status: int, body: Any) -> Result:
-    """What the answer proves. A refusal that is about us, not about the engine, is unknown."""
+def judge(status: int, body: Any, *, by_router: bool = False) -> Result:
+    """What the answer proves. A refusal that is about us, not about the engine, is unknown.
+
+    `by_router`: what came through a router, which may leave the usage out.
+    """
     if status in (401, 403):
         return _refused(f"canary not authorised (HTTP {status})")
     if status in (400, 404, 405, 422, 501):
@@ -97,8 +100,7 @@ def judge(status: int, body: Any) -> Result:
         return fail(f"completion: HTTP {status}: {_message(body)}")
     try:
         finished = body["choices"][0]["finish_reason"]
-        # not every router passes the usage on
-        tokens = int((body.get("usage") or {}).get("completion_tokens", 1))
+        tokens = int(body["usage"]["completion_tokens"]) if body.get("usage") or not by_router else 1
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return fail(f"completion: HTTP 200, but no completion in it: {_message(body)}")
     if finished not in _FINISHED or tokens < 1:

@@ -160,10 +160,10 @@ async def verify(targets: Sequence[RankTarget], router: RouterTarget | None = No
 async def _through(http: aiohttp.ClientSession, router: RouterTarget) -> str:
     words = (http, router.url, router.model, f"verify {secrets.token_hex(4)}", _CHAT_TOKENS, router.key)
     try:
-        result = judge(*await chat(*words))
+        result = judge(*await chat(*words), by_router=True)
         if result.facts.get("refused"):
             # a model without a chat template
-            result = judge(*await complete(*words))
+            result = judge(*await complete(*words), by_router=True)
     except (aiohttp.ClientError, asyncio.TimeoutError) as e:
         return reason(e) or "no answer"
     return _word(result)
