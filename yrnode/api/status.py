@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Phase, Stage
 from yrnode.model.identity import Identity
@@ -16,6 +15,7 @@ from yrnode.model.state import RUNNING, WITH_PROCESS, State
 from yrnode.model.verdict import Tally
 from yrnode.policy import component as policy
 from yrnode.policy import frozen, gather, phase, readiness
+from yrnode.policy.differs import differences
 
 
 def status(snapshot: Snapshot, identity: Identity, now: float, wall: float) -> dict[str, Any]:
@@ -213,7 +213,8 @@ def _peers(s: Snapshot, clock: _Clock) -> dict[str, Any]:
             "fenced": node in s.board.fences,
             "version": peer.version if peer else None,
             "api": peer.api if peer else None,
-            "differs": _differences(own, peer) if own and peer else [],
+            "differs": differences(own, peer) if own and peer else [],
+            "clock_offset_s": _rounded(s.offsets.get(node)),
         }
     return found
 
@@ -266,17 +267,8 @@ def _drain(drain: Drain | None, clock: _Clock) -> dict[str, Any] | None:
     }
 
 
-def _differences(own: Peer, peer: Peer) -> list[str]:
-    lines = [
-        f"the cluster file's group {name}"
-        for name in own.digests
-        if peer.digests.get(name, own.digests[name]) != own.digests[name]
-    ]
-    if peer.version != own.version:
-        lines.append(f"version {peer.version} instead of {own.version}")
-    if peer.protocol != own.protocol:
-        lines.append(f"protocol {peer.protocol} instead of {own.protocol}")
-    return lines
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _group_cause(cause: Cause) -> str:

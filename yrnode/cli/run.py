@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     from yrnode.config.node import this_node
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
+    from yrnode.preflight.agreed import facts
+    from yrnode.preflight.finding import Look
     from yrnode.process.lock import NodeLock
     from yrnode.store.connect import refuse_unusable
     from yrnode.telemetry.log import set_up
@@ -63,14 +65,20 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(*problems)
     with NodeLock(host.places.state_dir):
         set_up()
-        daemon = _Daemon(cluster, Supervisor(cluster, node, specs, __version__), unit)
+        for f in preflight.cautions(host, specs):
+            log.warning("check: %s: %s", f.name, f.line)
+
+        def supervisor() -> Supervisor:
+            return Supervisor(cluster, node, specs, __version__, lambda: facts(Look(host, specs)))
+
+        daemon = _Daemon(cluster, supervisor(), unit)
         asyncio.run(daemon.serve(early))
         if unit is not None and daemon.detached:
             # we are leaving: what a further signal is about, the list of jobs tells
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if job_of(unit) == STOP:
                 log.info("the restart has become a stop: the components are taken over once more to be stopped")
-                daemon = _Daemon(cluster, Supervisor(cluster, node, specs, __version__), unit)
+                daemon = _Daemon(cluster, supervisor(), unit)
                 daemon.supervisor.shut_down()
                 asyncio.run(daemon.serve([]))
     return 0

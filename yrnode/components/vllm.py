@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from yrnode.checks.functional import RankTarget
 
 SHUTDOWN_TIMEOUT_S = 10
+HASH_SEED = "0"
+"""Of every rank, so that all of them name a block alike."""
 STALL_TIMEOUT_S = 180.0
 """An engine that burns CPU and makes no progress may be compiling for so long."""
 
@@ -59,7 +61,7 @@ def _rank(host: Host, server: Server, group: Group) -> ComponentSpec:
     env = {
         **network.variables(host, server.group),
         **host.engine_env,
-        "PYTHONHASHSEED": "0",
+        "PYTHONHASHSEED": HASH_SEED,
         "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, server.devices)),
         "VLLM_RPC_BASE_PATH": str(run_dir),
         # vLLM's process titles would else erase the environment, and with it our mark

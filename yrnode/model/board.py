@@ -32,7 +32,8 @@ class Intent:
 @dataclass(frozen=True)
 class Peer:
     """A node that is there: its key lives on a lease. `digests`: what its cluster file means, by group. `heard`: the
-    number of the last intent that it has kept, by target. `at`: its wall clock when it wrote this.
+    number of the last intent that it has kept, by target. `at`: its wall clock when it wrote this. `facts`: what all
+    nodes should have alike, by name: versions, models, the seed; empty until its daemon has looked.
     """
 
     instance: str
@@ -43,6 +44,7 @@ class Peer:
     at: float = 0.0
     digests: Mapping[str, str] = field(default_factory=dict)
     heard: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

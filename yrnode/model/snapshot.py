@@ -150,6 +150,8 @@ class Snapshot:
     """The router of this node, where it has one, with its members."""
     drain: Drain | None = None
     """That this node finishes its requests, to stop then."""
+    offsets: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that other nodes' wall clocks are ahead of this one's, as far as that was seen."""
 
     @property
     def others(self) -> tuple[str, ...]:

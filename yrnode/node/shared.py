@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,13 @@ from yrnode.model.action import Action
 from yrnode.model.board import Board, BoardMove, Peer
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Member
 from yrnode.model.snapshot import GroupView
+from yrnode.node.alike import Offsets
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
 from yrnode.policy import cache, gather, trust
 from yrnode.store import board, codec
 from yrnode.store.errors import StoreError
-from yrnode.store.interface import Compare, Delete, Get, Op, Put, Store, absent, mod_is, unchanged, value_is
+from yrnode.store.interface import Compare, Delete, Event, Get, Op, Put, Store, absent, mod_is, unchanged, value_is
 from yrnode.store.keys import ClusterKeys, DatasystemKeys
 from yrnode.store.lease import KeptLease
 
@@ -29,6 +30,10 @@ AGAIN_S = 0.2
 """After a transaction that was not done: by then the watch has brought what it was lost to."""
 AHEAD_S = 2.0
 """For how long what a transaction has shown counts before the watch has brought it."""
+REPEAT_S = 60.0
+"""After which a node's key is put again; later among many nodes, which then put one each two seconds."""
+LIVE_S = 1.0
+"""A watch that has been whole for so long brings keys as they are put."""
 LOST = "somebody else has written the record"
 """A swap that is lost brings the record that it was lost to: nothing is to be waited for."""
 
@@ -79,8 +84,12 @@ class Shared:
         self._lease = KeptLease(store, trust.LEASE_S, self._granted)
         self._watch = store.watch(keys.root)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._offsets = Offsets()
         self._lease.start()
         self._reading = asyncio.create_task(self._read(), name="shared keys")
+        if len(world.peers) > 1:
+            self._begin(self._repeat(), "own key")
 
     def refresh(self, now: float) -> None:
         """Tell the world how far the board can be trusted at this moment. A watch is as good as our lease."""
@@ -101,10 +110,22 @@ class Shared:
             now = time.monotonic()
             after = self._ahead_of(board.fold(self._world.board, batch, self._keys), now)
             self._world.take_board(after, now)
+            self._note_clocks(batch, now)
             # alone in a cluster there is nobody to wait for
             if len(self._world.peers) > 1:
                 self._know(self._known.read(self._world.groups.values(), after, now))
             self._wake()
+
+    def _note_clocks(self, batch: Iterable[Event], now: float) -> None:
+        """What comes as it is put tells the time on its node's clock."""
+        since, nodes = self._watch.unbroken_since, self._world.board.nodes
+        if since is None or now - since < LIVE_S:
+            return
+        for event in batch:
+            node = event.key.removeprefix(self._keys.nodes)
+            if event.kv is not None and node in nodes and node != self._world.me:
+                self._offsets.note(node, nodes[node].at, time.time())
+                self._world.offsets = self._offsets.all()
 
     def _ahead_of(self, after: Board, now: float) -> Board:
         """What our own transactions have shown already is not taken back by events from before them."""
@@ -257,6 +278,18 @@ class Shared:
         done = await self._store.txn(compares, [Delete(self._keys.fence(node))])
         return "" if done.succeeded else "a record has changed meanwhile"
 
+    def say_facts(self, facts: Mapping[str, str]) -> None:
+        """What all nodes should have alike, as this one has it, with its key from now on."""
+        self._peer = replace(self._peer, facts=facts)
+        if not self._closed:
+            self.heard()
+
+    async def _repeat(self) -> None:
+        """The key is put again now and then: from when it comes, the others see how far their clocks are apart."""
+        while True:
+            await asyncio.sleep(max(REPEAT_S, 2.0 * len(self._world.peers)))
+            await self._hear()
+
     def heard(self) -> None:
         """Tell which intents this node keeps now: whoever said them waits for that."""
         self._begin(self._hear(), "heard")
@@ -299,6 +332,7 @@ class Shared:
 
     async def close(self, *, revoke: bool = True) -> None:
         """Stop reading and writing. With `revoke` peers see at once that it has gone, else when its lease ends."""
+        self._closed = True
         tasks = [self._reading, *self._tasks]
         for task in tasks:
             task.cancel()

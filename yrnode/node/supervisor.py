@@ -7,7 +7,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from yrnode.model.snapshot import ComponentView, Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, members, operator, world
+from yrnode.node.alike import Facts, learn
 from yrnode.node.clocks import Clocks
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
@@ -37,7 +38,7 @@ from yrnode.node.shared import Shared
 from yrnode.node.storewatch import StoreWatch
 from yrnode.node.storewrites import StoreWrites
 from yrnode.node.unit import Unit
-from yrnode.node.upkeep import Upkeep
+from yrnode.node.upkeep import Upkeep, directories
 from yrnode.policy import phase, readiness
 from yrnode.policy.plan import decide, next_look
 from yrnode.process import table
@@ -62,10 +63,18 @@ STORE_TIMEOUT_S = 2.0
 
 
 class Supervisor:
-    """Runs the components of one node until `shut_down`. `specs` in order of start."""
+    """Runs one node's components until `shut_down`. `specs` in order of start; `facts()` as in `model.board.Peer`."""
 
-    def __init__(self, cluster: Cluster, node: str, specs: list[ComponentSpec], version: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        node: str,
+        specs: list[ComponentSpec],
+        version: str,
+        facts: Callable[[], Facts] = dict,
+    ) -> None:
         now = time.monotonic()
+        self._facts = facts
         self._cluster = cluster
         self.identity = Identity(node, cluster.cluster, version, time.time())
         self._places = places(cluster, node)
@@ -196,8 +205,10 @@ class Supervisor:
             try:
                 self._recall()
                 shared = self._groups.shared = self._share(store)
+                learn(self._facts, shared.say_facts)
                 peers = Peers(self._world, self._cluster, self._wake.set)
-                upkeep = Upkeep(self._world, self._directories(), self._units, self.events, self._wake.set)
+                wanted = directories(self._places, self._world)
+                upkeep = Upkeep(self._world, wanted, self._units, self.events, self._wake.set)
                 await self._rounds()
                 if self._world.closing:
                     self._groups.ended_on_purpose()
@@ -240,15 +251,6 @@ class Supervisor:
     def _unsure(self, group: str) -> str:
         view = self._world.groups[group]
         return phase.unsure(view, self._world.board, self._world.fresh, self._world.me)
-
-    def _directories(self) -> dict[str, Path]:
-        """What must be writable, by the cluster file's key."""
-        own = self._places
-        found = {"state_dir": own.state_dir, "run_dir": own.run_dir, "log_dir": own.log_dir}
-        for c in self._world.components.values():
-            if c.spec.data_dir is not None and c.spec.data_dir.parent != own.state_dir:
-                found["etcd.data_dir"] = c.spec.data_dir
-        return found
 
     def _recall(self) -> None:
         """Before the first round: what an earlier yrnode left running and remembered."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from yrnode.checks import disk
 from yrnode.components.node import client_logs, own_logs
+from yrnode.config.layout import Places
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, ok
@@ -31,6 +32,15 @@ OWN_LOGS_BYTES = 2 * 1024**3
 """More than the bounds that we give the worker for its own logs add up to."""
 LOGS = "logs"
 _MB = 1024**2
+
+
+def directories(own: Places, world: World) -> dict[str, Path]:
+    """What must be writable on a node, by the cluster file's key."""
+    found = {"state_dir": own.state_dir, "run_dir": own.run_dir, "log_dir": own.log_dir}
+    for c in world.components.values():
+        if c.spec.data_dir is not None and c.spec.data_dir.parent != own.state_dir:
+            found["etcd.data_dir"] = c.spec.data_dir
+    return found
 
 
 class Notes(Protocol):

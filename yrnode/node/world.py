@@ -46,6 +46,7 @@ class World:
     node: dict[str, Tally] = field(default_factory=dict)
     router: RouterView | None = None
     drain: Drain | None = None
+    offsets: dict[str, float] = field(default_factory=dict)
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(
@@ -70,6 +71,7 @@ class World:
             store_refusal=self.store_refusal,
             router=self.router,
             drain=self.drain,
+            offsets=self.offsets,
         )
 
     def update(self, name: str, **facts: object) -> ComponentView:

@@ -82,7 +82,7 @@ def fence_of(data: Mapping[str, Any], revision: int = 0) -> Fence:
 
 
 def peer_dict(peer: Peer) -> dict[str, Any]:
-    return {**asdict(peer), "digests": dict(peer.digests), "heard": dict(peer.heard)}
+    return {**asdict(peer), "digests": dict(peer.digests), "heard": dict(peer.heard), "facts": dict(peer.facts)}
 
 
 def peer_of(data: Mapping[str, Any]) -> Peer:
@@ -95,6 +95,7 @@ def peer_of(data: Mapping[str, Any]) -> Peer:
         at=float(data.get("at", 0.0)),
         digests={str(k): str(v) for k, v in dict(data.get("digests", {})).items()},
         heard={str(k): int(v) for k, v in dict(data.get("heard", {})).items()},
+        facts={str(k): str(v) for k, v in dict(data.get("facts", {})).items()},
     )
 
 

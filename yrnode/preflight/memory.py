@@ -1,0 +1,96 @@
+"""Memory for the worker's cache and for vLLM's queues: huge pages, MemAvailable, control groups and /dev/shm."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from yrnode.config.layout import devices_per_rank, node_servers
+from yrnode.model.memory import Memory, MemoryNeed
+from yrnode.preflight.finding import Finding, Look, blocker, good, not_here, warning
+from yrnode.residue import memory
+
+HUGE, PLAIN, SHM = "huge pages", "memory", "/dev/shm"  # noqa: S108  the check's name
+LARGE = 21 * 1024**3
+"""Shared memory above this wants huge pages, says the deployment guide."""
+BROADCAST, RESPONSE = 160 * 1024**2, 240 * 1024**2
+"""vLLM's queues between an engine and its workers, as measured: one to all of them, and one back from each."""
+_MIB = 1024**2
+
+
+def look(at: Look) -> list[Finding]:
+    needs = [spec.memory for spec in at.specs if spec.memory is not None]
+    found = [f for need in needs for f in _worker(at, need)]
+    return [*found, _queues(at)]
+
+
+def _worker(at: Look, need: MemoryNeed) -> list[Finding]:
+    name = HUGE if need.huge else PLAIN
+    if at.runs:
+        return [not_here(name, "the yrnode that runs here has it"), *large(need)]
+    seen, page = memory.free(need.huge, at.root), huge_page(at.read("/proc/meminfo"))
+    if seen is None or (need.huge and not page):
+        return [not_here(name, "the kernel does not tell"), *large(need)]
+    return [judge_huge(need.size, seen, page) if need.huge else judge_plain(need.size, seen), *large(need)]
+
+
+def huge_page(meminfo: str) -> int:
+    """Bytes of one huge page; 0 where the kernel has none."""
+    for line in meminfo.splitlines():
+        if line.startswith("Hugepagesize:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def judge_huge(size: int, seen: Memory, page: int) -> Finding:
+    """`size`: bytes of shared memory; `page`: bytes of a huge page."""
+    pages, free, total = -(-size // page), max(0, seen.free) // page, seen.total // page
+    words, needed = f"{free} huge pages of {page // _MIB} MiB free", f"{pages} for datasystem.shared_memory"
+    if free >= pages:
+        return good(HUGE, words, needed)
+    return blocker(HUGE, words, needed, f"echo {pages + total - free} > /proc/sys/vm/nr_hugepages")
+
+
+def judge_plain(size: int, seen: Memory) -> Finding:
+    words = f"{max(0, seen.free) // _MIB} MiB free, {seen.where}"
+    needed = f"{size // _MIB} MiB for datasystem.shared_memory"
+    if seen.free >= size:
+        return good(PLAIN, words, needed)
+    cure = "lower datasystem.shared_memory, or " + (
+        "end what takes the memory" if seen.total >= size else "give this host or its container more"
+    )
+    return blocker(PLAIN, words, needed, cure)
+
+
+def large(need: MemoryNeed) -> list[Finding]:
+    if need.huge or need.size <= LARGE:
+        return []
+    words = f"{need.size // _MIB} MiB of shared memory without huge pages"
+    cure = "reserve huge pages, and write huge_pages: true under datasystem"
+    return [warning(HUGE, words, f"huge pages above {LARGE // _MIB} MiB", cure)]
+
+
+def _queues(at: Look) -> Finding:
+    cluster = at.host.cluster
+    widths = [
+        devices_per_rank(cluster.groups[server.group])
+        for server in node_servers(cluster, at.host.node)
+        for _ in range(server.count)
+    ]
+    if at.runs:
+        return not_here(SHM, "the yrnode that runs here uses it")
+    try:
+        room = os.statvfs(at.root / "dev/shm")
+    except OSError as e:
+        return not_here(SHM, e.strerror or str(e))
+    return judge_queues(widths, room.f_bavail * room.f_frsize)
+
+
+def judge_queues(widths: Iterable[int], free: int) -> Finding:
+    """`widths`: devices of each rank here. The worker's memory is no file there, vLLM's queues are."""
+    needed = sum(BROADCAST + RESPONSE * width for width in widths)
+    words, most = f"{free // _MIB} MiB free", f"up to {needed // _MIB} MiB for the ranks' queues"
+    if free >= needed:
+        return good(SHM, words, most)
+    cure = f"start the container with --shm-size={-(-needed // 1024**3) + 1}g, or remount /dev/shm with a larger size"
+    return warning(SHM, words, most, cure)
