@@ -30,8 +30,8 @@ AGAIN_S = 0.2
 """After a transaction that was not done: by then the watch has brought what it was lost to."""
 AHEAD_S = 2.0
 """For how long what a transaction has shown counts before the watch has brought it."""
-REPEAT_S = 60.0
-"""After which a node's key is put again; later among many nodes, which then put one each two seconds."""
+REPEAT_S, REPEAT_EACH_S = 60.0, 2.0
+"""After which a node's key is put again, and for each node of the cluster at least, so that many ask for little."""
 LIVE_S = 1.0
 """A watch that has been whole for so long brings keys as they are put."""
 LOST = "somebody else has written the record"
@@ -287,7 +287,7 @@ class Shared:
     async def _repeat(self) -> None:
         """The key is put again now and then: from when it comes, the others see how far their clocks are apart."""
         while True:
-            await asyncio.sleep(max(REPEAT_S, 2.0 * len(self._world.peers)))
+            await asyncio.sleep(max(REPEAT_S, REPEAT_EACH_S * len(self._world.peers)))
             await self._hear()
 
     def heard(self) -> None:

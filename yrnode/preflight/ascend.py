@@ -88,9 +88,9 @@ def judge_driver(version: str, npu: bool, h2d: bool) -> Finding:
 
 def _judge(name: str, version: str, least: str, npu: bool, cure: str) -> Finding:
     needed = f"{least} or later ({UNVERIFIED})"
+    if not npu:
+        return not_here(name, f"no NPU{f', though {version} is there' if version else ''}")
     if not version:
-        if not npu:
-            return not_here(name, "no NPU, and its files are not here")
         return warning(name, "its version is not to be found", needed, f"mount its files into the container; {cure}")
     match at_least(version, least):
         case True:

@@ -6,10 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 TIMEOUT_S = 5.0
+_LEAST_S = 0.05
+"""To read what one has said that has long ended."""
 _KILLED_S = 0.5
 """What a killed program gets until it is gone. One that the kernel holds, in a driver, is left to it."""
 
@@ -30,8 +33,10 @@ def ask(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
 def ask_all(
     argvs: Sequence[Sequence[str]], env: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
 ) -> list[Answer]:
-    """As `ask`, all of them at once."""
-    return [_end(begun, timeout_s) for begun in [_begin(argv, env) for argv in argvs]]
+    """As `ask`, all of them at once, in one and the same time."""
+    running = [_begin(argv, env) for argv in argvs]
+    deadline = time.monotonic() + timeout_s
+    return [_end(begun, deadline, f"no answer within {timeout_s:g} s") for begun in running]
 
 
 def _begin(argv: Sequence[str], env: Mapping[str, str] | None) -> subprocess.Popen[bytes] | str:
@@ -49,11 +54,11 @@ def _begin(argv: Sequence[str], env: Mapping[str, str] | None) -> subprocess.Pop
         return f"{argv[0]}: {e.strerror}"
 
 
-def _end(begun: subprocess.Popen[bytes] | str, timeout_s: float) -> Answer:
+def _end(begun: subprocess.Popen[bytes] | str, deadline: float, late: str) -> Answer:
     if isinstance(begun, str):
         return Answer("", begun)
     try:
-        out, err = begun.communicate(timeout=timeout_s)
+        out, err = begun.communicate(timeout=max(_LEAST_S, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(begun.pid, signal.SIGKILL)
@@ -62,7 +67,7 @@ def _end(begun: subprocess.Popen[bytes] | str, timeout_s: float) -> Answer:
         for pipe in (begun.stdout, begun.stderr):
             if pipe is not None:
                 pipe.close()
-        return Answer("", f"no answer within {timeout_s:.0f} s")
+        return Answer("", late)
     text = out.decode("utf-8", "replace")
     if begun.returncode == 0:
         return Answer(text)

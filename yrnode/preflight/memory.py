@@ -28,10 +28,13 @@ def _worker(at: Look, need: MemoryNeed) -> list[Finding]:
     name = HUGE if need.huge else PLAIN
     if at.runs:
         return [not_here(name, "the yrnode that runs here has it"), *large(need)]
-    seen, page = memory.free(need.huge, at.root), huge_page(at.read("/proc/meminfo"))
-    if seen is None or (need.huge and not page):
-        return [not_here(name, "the kernel does not tell"), *large(need)]
-    return [judge_huge(need.size, seen, page) if need.huge else judge_plain(need.size, seen), *large(need)]
+    plain, page = memory.free(False, at.root), huge_page(at.read("/proc/meminfo"))
+    if plain is None or (need.huge and not page):
+        return [not_here(name, "the kernel does not tell")]
+    huge = memory.free(True, at.root) if need.huge else None
+    if huge is None:
+        return [judge_plain(need.size, plain), *large(need)]
+    return [judge_huge(need.size, huge, page, plain.free)]
 
 
 def huge_page(meminfo: str) -> int:
@@ -42,13 +45,16 @@ def huge_page(meminfo: str) -> int:
     return 0
 
 
-def judge_huge(size: int, seen: Memory, page: int) -> Finding:
-    """`size`: bytes of shared memory; `page`: bytes of a huge page."""
+def judge_huge(size: int, seen: Memory, page: int, available: int) -> Finding:
+    """All in bytes. `size`: of the shared memory; `page`: of a huge page; `available`: what pages can be made of."""
     pages, free, total = -(-size // page), max(0, seen.free) // page, seen.total // page
     words, needed = f"{free} huge pages of {page // _MIB} MiB free", f"{pages} for datasystem.shared_memory"
     if free >= pages:
         return good(HUGE, words, needed)
-    return blocker(HUGE, words, needed, f"echo {pages + total - free} > /proc/sys/vm/nr_hugepages")
+    cure = f"echo {pages + total - free} > /proc/sys/vm/nr_hugepages"
+    if (pages - free) * page > available:
+        cure = f"lower datasystem.shared_memory: {max(0, available) // _MIB} MiB are left to make huge pages of"
+    return blocker(HUGE, words, needed, cure)
 
 
 def judge_plain(size: int, seen: Memory) -> Finding:
