@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.agent import Agent, until
+from tests.support.cluster import cluster, cluster_of
 from tests.support.etcd import ETCD_35, start_etcd
 from yrnode.model.board import Peer
 from yrnode.node import shared
@@ -75,3 +78,26 @@ async def test_nodes_hear_of_each_others_facts_and_clocks(tmp_path: Path, monkey
         await until("both clocks", lambda: "n1" in one.world.offsets and "n0" in two.world.offsets)
         assert abs(one.world.offsets["n1"]) < 1.0
         assert set(one.world.offsets) == {"n1"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_node_that_differs_is_named_by_the_others() -> None:
+    """Two daemons of one file, of which one gives its ranks another seed."""
+    text = cluster_of(2).replace("n1: {address:", 'n1: {env: {PYTHONHASHSEED: "7"}, address:')
+    with cluster(text, 2) as found:
+
+        def told() -> dict[str, Any]:
+            peer: dict[str, Any] = found["n0"].status().get("peers", {}).get("n1", {})
+            return peer
+
+        found.wait("what differs", lambda: told().get("differs"), 120)
+        assert told()["differs"] == ["PYTHONHASHSEED of serve 7 instead of 0"]
+        found.wait("its clock", lambda: told()["clock_offset_s"] is not None, 60)
+        assert abs(told()["clock_offset_s"]) < 1.0
+        done = found["n0"].cli("check", "-o", "json")
+        checks = [(c["name"], c["verdict"], c["found"]) for c in json.loads(done.stdout)["checks"]]
+        assert ("other nodes", "warning", "n1 has PYTHONHASHSEED of serve 7 instead of 0") in checks
+        # the file alone shows that the ranks would not find each other's blocks
+        assert done.returncode == 1
+        assert [v for name, v, _ in checks if name in ("hash seed", "clocks of other nodes")] == ["blocker", "good"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from yrnode.cli import place
 from yrnode.cli.client import Client
 from yrnode.cli.errors import NotGood
+from yrnode.cli.table import plain
 from yrnode.model.errors import UsageError
 from yrnode.process.lock import held
 
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             print(line)
         sys.stdout.flush()
     for line in blockers:
-        print(line, file=sys.stderr)
+        print(plain(line), file=sys.stderr)
     return 1 if blockers else 0
 
 
@@ -73,12 +74,12 @@ def rendered(found: list[Finding]) -> list[str]:
     """What is good first and what blocks last, where a person looks; each with its need and its cure."""
     lines = []
     for f in sorted(found, key=lambda f: _ORDER.index(f.verdict.value)):
-        word = f"{f.verdict.value:<{_WIDTH}}  {f.name}:"
+        words = f"{f.verdict.value:<{_WIDTH}}  {f.name}: {plain(f.found)}"
+        parts = [f"{key}: {plain(text)}" for key, text in (("needed", f.needed), ("cure", f.cure)) if text]
         if f.verdict in ("good", "not here"):
-            lines.append(f"{word} {f.line}")
-            continue
-        parts = (("needed", f.needed), ("cure", f.cure))
-        lines += [f"{word} {f.found}", *(f"{'':<{_WIDTH}}    {key}: {text}" for key, text in parts if text)]
+            lines.append(f"{words} ({', '.join(parts)})" if parts else words)
+        else:
+            lines += [words, *(f"{'':<{_WIDTH}}    {part}" for part in parts)]
     return lines
 
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     with NodeLock(host.places.state_dir):
         set_up()
         for f in preflight.cautions(host, specs):
-            log.warning("check: %s: %s", f.name, f.line)
+            log.warning("check: %s", f.line)
 
         def supervisor() -> Supervisor:
             return Supervisor(cluster, node, specs, __version__, lambda: facts(Look(host, specs)))

@@ -91,7 +91,9 @@ def _judge(name: str, version: str, least: str, npu: bool, cure: str) -> Finding
     if not npu:
         return not_here(name, f"no NPU{f', though {version} is there' if version else ''}")
     if not version:
-        return warning(name, "its version is not to be found", needed, f"mount its files into the container; {cure}")
+        return warning(
+            name, "its version is not to be found", needed, f"mount its files into the container, or {cure}"
+        )
     match at_least(version, least):
         case True:
             return good(name, version, needed)

@@ -38,9 +38,9 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """All of it but the name in one line that ends with what to do."""
-        needed = f" (needed: {self.needed})" if self.needed else ""
-        return f"{self.found}{needed}" + (f"; {self.cure}" if self.cure else "")
+        """All of it in one line that ends with what to do; `found` alone says it where nothing is `needed`."""
+        words = f"{self.name}: {self.found} (needed: {self.needed})" if self.needed else self.found
+        return f"{words}; {self.cure}" if self.cure else words
 
 
 class Once:
