@@ -9,7 +9,6 @@ import pytest
 
 from tests.components.conftest import HostOf, by_name, flags
 from yrnode.components import vllm
-from yrnode.components.kv_connectors import keeps
 from yrnode.config.digest import group_digest
 
 PD = """
@@ -99,35 +98,25 @@ def test_the_engine_id_is_at_the_top_alone(host_of: HostOf) -> None:
     assert "engine_id" not in other
 
 
-def test_only_what_keeps_blocks_is_asked_for_them(host_of: HostOf) -> None:
-    """A transfer holds nothing: a rank with Mooncake alone is not asked for a prompt that a cache would hold."""
-    text = PD.format(p=MOONCAKE, d=f"{MOONCAKE}, ascend_store: {{}}")
-    prefill, decode = by_name(host_of(text))["rank/p/0"], by_name(host_of(text, "n1"))["rank/d/0"]
-    assert [any(c.name == "cache" for c in spec.checks) for spec in (prefill, decode)] == [False, True]
-    assert [vllm.target(spec).external for spec in (prefill, decode)] == [False, True]
-    # and nothing of the datasystem's is told to it
-    assert "DS_WORKER_ADDR" not in prefill.env
-    assert "DS_WORKER_ADDR" in decode.env
-
-
 @pytest.mark.parametrize(
-    ("config", "kept"),
+    ("prefill", "decode", "asked"),
     [
-        ({"kv_connector": "MooncakeConnectorV1"}, False),
-        ({"kv_connector": "MooncakeConnectorStoreV1"}, True),
-        ({"kv_connector": "AscendStoreConnector"}, True),
-        ({"kv_connector_extra_config": {"connectors": [{"kv_connector": "MooncakeConnectorV1"}]}}, False),
-        ({"kv_connector_extra_config": {"connectors": [{"kv_connector": "LMCacheConnectorV1"}]}}, True),
-        ({"kv_connector_extra_config": {"connectors": [1]}}, True),
-        ([1], True),
+        (MOONCAKE, MOONCAKE, [False, False]),
+        (f"{MOONCAKE}, ascend_store: {{}}", f"{MOONCAKE}, ascend_store: {{}}", [True, False]),
+        (MOONCAKE, f"{MOONCAKE}, ascend_store: {{extra: {{consumer_is_to_load: true}}}}", [False, True]),
     ],
 )
-def test_what_keeps_blocks(config: Any, kept: bool) -> None:
-    assert keeps(json.dumps(config)) is kept
-
-
-def test_what_is_no_json_may_keep_blocks() -> None:
-    assert keeps("{")
+def test_only_what_reads_blocks_is_asked_for_them(
+    host_of: HostOf, prefill: str, decode: str, asked: list[bool]
+) -> None:
+    """A transfer holds nothing, and a consumer looks into the store only when it is told to load."""
+    text = PD.format(p=prefill, d=decode)
+    specs = [by_name(host_of(text))["rank/p/0"], by_name(host_of(text, "n1"))["rank/d/0"]]
+    assert [any(c.name == "cache" for c in spec.checks) for spec in specs] == asked
+    assert [vllm.target(spec).external for spec in specs] == asked
+    # whoever has none is told nothing of the datasystem
+    told = ["ascend_store" in connectors for connectors in (prefill, decode)]
+    assert ["DS_WORKER_ADDR" in spec.env for spec in specs] == told
 
 
 def test_nodes_with_other_sizes_of_the_peer_never_start_a_group_together(host_of: HostOf) -> None:

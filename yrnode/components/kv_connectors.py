@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from yrnode.config.cluster import Cluster
@@ -10,7 +9,6 @@ from yrnode.config.group import AscendStore, Group, Mooncake
 from yrnode.config.layout import data_parallel_size
 
 _TRANSFER = "MooncakeConnectorV1"
-_TRANSFERS = (_TRANSFER, "MooncakeLayerwiseConnector", "MooncakeHybridConnector")
 
 
 def transfer_config(cluster: Cluster, group: Group, rank: int) -> dict[str, Any] | None:
@@ -31,17 +29,6 @@ def transfer_config(cluster: Cluster, group: Group, rank: int) -> dict[str, Any]
         # left out, each server makes one up at its start, so that its peers never take it for its predecessor
         top["engine_id"] = own.mooncake.engine_id
     return top
-
-
-def keeps(text: str) -> bool:
-    """Whether a flag's value names a store of KV blocks, not only a transfer from prefill to decode."""
-    try:
-        config = json.loads(text)
-        extra = config.get("kv_connector_extra_config") or {}
-        names = [str(part.get("kv_connector")) for part in extra.get("connectors", [config])]
-    except (ValueError, AttributeError, TypeError):
-        return True
-    return any(name not in _TRANSFERS for name in names)
 
 
 def _part(name: str, group: Group, extra: dict[str, Any]) -> dict[str, Any]:

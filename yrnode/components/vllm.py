@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from yrnode.checks.completion import WORDS
@@ -25,7 +24,7 @@ from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
-from yrnode.policy.connector import reads_external
+from yrnode.policy.connector import reads, reads_external
 from yrnode.process.exit import Exit
 
 if TYPE_CHECKING:
@@ -195,8 +194,11 @@ def engines(server: Server, group: Group) -> tuple[int, ...]:
 
 
 def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[CheckSpec, ...]:
-    """A rank with an external cache is also asked for what that holds: a short prompt retrieves nothing."""
-    if not _keeps(args.get("kv-transfer-config")):
+    """A rank that reads an external cache is also asked for what that holds: a short prompt retrieves nothing."""
+    if "kv-transfer-config" not in args:
+        return ()
+    config = args["kv-transfer-config"]
+    if not reads(json_text(config) if isinstance(config, Mapping) else str(config)):
         return ()
     params = {**asks, "words": long_words(args)}
     return (
@@ -213,12 +215,6 @@ def _cache_checks(args: Mapping[str, Any], asks: Mapping[str, Any]) -> tuple[Che
             params=params,
         ),
     )
-
-
-def _keeps(config: object) -> bool:
-    if config is None:
-        return False
-    return kv_connectors.keeps(json_text(config) if isinstance(config, Mapping) else str(config))
 
 
 def long_words(args: Mapping[str, Any]) -> int:

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 FLAG = "--kv-transfer-config"
-_TRANSFER = ("MooncakeConnector", "MooncakeConnectorV1", "MooncakeLayerwiseConnector", "NixlConnector")
+_TRANSFER = (
+    *("MooncakeConnector", "MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeLayerwiseConnector"),
+    "NixlConnector",
+)
 """They move blocks from prefill to decode ranks, and keep none."""
 
 
@@ -16,10 +19,13 @@ def reads_external(argv: Sequence[str]) -> bool:
 
     A consumer does not, unless it is told to load: its blocks come from prefill ranks, and what it computes stays.
     """
-    if FLAG not in argv[:-1]:
-        return False
+    return FLAG in argv[:-1] and reads(argv[list(argv).index(FLAG) + 1])
+
+
+def reads(text: str) -> bool:
+    """The same of the flag's value."""
     try:
-        config = json.loads(argv[list(argv).index(FLAG) + 1])
+        config = json.loads(text)
         return any(_reads(one, config) for one in _connectors(config))
     except (ValueError, AttributeError, TypeError):
         # vllm will say what is wrong with it
