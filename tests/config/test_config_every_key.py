@@ -1,4 +1,4 @@
-"""Every key of the schema, spoilt in each way: one line that says where, and what was meant by a misspelling."""
+"""Every key of the schema, spoilt in each way: one line that says where it is, and what a misspelling means."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ CANNOT_WORK = {
     HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m}\n  b: {ranks: {n0: 1}, model: m, port: 7000}\n": "5: "
     "groups.b.devices.n0: device 0 of n0 is used by a too; write devices for both groups",
     HEAD
-    + PAIR.replace("n1: 2", "n0: 2, n1: 1")
+    + PAIR.replace("n1: 2", "n0: 2, n1: 1").replace("{mooncake: {}}}", "{mooncake: {kv_port: 31000}}}")
     + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p (groups.p.port) too; write another port",
     HEAD + PAIR.replace("role: producer", "role: consumer"): "4: groups.p.peer: one of p and d prefills and one "
     "decodes; write role: producer and role: consumer",
@@ -319,10 +319,16 @@ CANNOT_WORK = {
     "write one role in all places",
     HEAD + PAIR + "router: {node: n0, kind: vllm-router, port: 8000, prefill: d, decode: p}\n": "6: router.prefill: "
     "groups.d.role is consumer; name the other group, or correct its role",
-    # both on one node: the eighth device of p and the first of d would listen on one port
-    HEAD + SHARED: "5: groups.d.kv_connector.mooncake.kv_port: port 30000 of n0 is used by Mooncake of p "
-    "(groups.p.kv_connector.mooncake.kv_port) too; "
-    "write another port",
+    HEAD
+    + SHARED: "5: groups.d.kv_connector.mooncake.kv_port: 30000 is groups.p.kv_connector.mooncake.kv_port too, and "
+    "both groups are on n0; write another port for each",
+    # each device has a port: the second of p has that of d's first
+    HEAD
+    + SHARED.replace("{mooncake: {}}}", "{mooncake: {kv_port: 30001}}}")
+    .replace("30001", "30000", 1)
+    .replace("ranks: {n0: 1}", "ranks: {n0: 1}, tensor_parallel: 2", 1)
+    .replace("[1]", "[2]"): "5: groups.d.kv_connector.mooncake.kv_port: port 30001 of n0 is used by Mooncake of p "
+    "(groups.p.kv_connector.mooncake.kv_port) too; write another port",
     FILE
     + "env: {HCCL_IF_BASE_PORT: 80}\n": '4: env.HCCL_IF_BASE_PORT: "80" is no port that HCCL takes; write one from '
     "1024 to 65520",

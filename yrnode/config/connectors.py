@@ -31,7 +31,7 @@ def faults(cluster: Cluster, name: str, group: Group) -> Iterator[Fault]:
             yield (*at, "kv_connector", key, "extra", word), text
     yield from _sizes(at, group)
     yield from _ends(cluster, at, group)
-    yield from _engine_ids(cluster, name, group)
+    yield from _twins(cluster, name, group)
     yield from _lookup_ports(at, group)
     tables: list[tuple[KeyPath, Mapping[str, Any]]] = [((*at, "args"), group.args)]
     tables += [((*at, "nodes", node, "args"), part.args) for node, part in group.nodes.items()]
@@ -54,16 +54,23 @@ def _ends(cluster: Cluster, at: KeyPath, group: Group) -> Iterator[Fault]:
         yield (*at, "kv_connector", "mooncake"), text
 
 
-def _engine_ids(cluster: Cluster, name: str, group: Group) -> Iterator[Fault]:
-    """A decode rank asserts that what it is given comes from another engine than itself."""
+def _twins(cluster: Cluster, name: str, group: Group) -> Iterator[Fault]:
+    """What the two groups must not have in common. Decode ranks assert that they are given another engine's."""
     other = cluster.groups.get(group.peer or "")
     if other is None or group.role != "consumer":
         return
+    at: KeyPath = ("groups", name, "kv_connector", "mooncake")
     one, two = group.kv_connector.mooncake, other.kv_connector.mooncake
-    if one is not None and two is not None and one.engine_id is not None and one.engine_id == two.engine_id:
-        there = f"groups.{group.peer}.kv_connector.mooncake.engine_id"
-        text = f'"{one.engine_id}" is {there} too, and decode ranks refuse that; remove one of the two'
-        yield ("groups", name, "kv_connector", "mooncake", "engine_id"), text
+    if one is None or two is None:
+        return
+    there = f"groups.{group.peer}.kv_connector.mooncake"
+    if one.engine_id is not None and one.engine_id == two.engine_id:
+        text = f'"{one.engine_id}" is {there}.engine_id too, and decode ranks refuse that; remove one of the two'
+        yield (*at, "engine_id"), text
+    met = [node for node, count in group.ranks.items() if count and other.ranks.get(node)]
+    if met and one.kv_port == two.kv_port:
+        text = f"{one.kv_port} is {there}.kv_port too, and both groups are on {met[0]}; write another port for each"
+        yield (*at, "kv_port"), text
 
 
 def _lookup_ports(at: KeyPath, group: Group) -> Iterator[Fault]:
