@@ -291,7 +291,7 @@ CANNOT_WORK = {
     HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m}\n  b: {ranks: {n0: 1}, model: m, port: 7000}\n": "5: "
     "groups.b.devices.n0: device 0 of n0 is used by a too; write devices for both groups",
     HEAD
-    + PAIR.replace("n1: 2", "n0: 2, n1: 1").replace("{mooncake: {}}}", "{mooncake: {kv_port: 31000}}}")
+    + PAIR.replace("n1: 2", "n0: 2, n1: 1").replace("{mooncake: {}}}", "{mooncake: {kv_port: 31000}}}", 1)
     + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p (groups.p.port) too; write another port",
     HEAD + PAIR.replace("role: producer", "role: consumer"): "4: groups.p.peer: one of p and d prefills and one "
     "decodes; write role: producer and role: consumer",
