@@ -83,6 +83,14 @@ def test_large_shared_memory_wants_huge_pages() -> None:
     assert (found.verdict, "huge_pages: true" in found.cure) == ("warning", True)
 
 
+@pytest.mark.parametrize(
+    ("size", "huge", "timeout", "warned"),
+    [(500, True, 90.0, 1), (500, True, 600.0, 0), (500, False, 90.0, 0), (21, True, 90.0, 0)],
+)
+def test_huge_pages_take_their_time(size: int, huge: bool, timeout: float, warned: int) -> None:
+    assert verdicts(memory.judge_start(size * GIB, huge, timeout)) == ["warning"] * warned
+
+
 def test_queues_of_ranks_in_dev_shm() -> None:
     # a container's own default of 64 MB, for one rank of 16 devices
     found = memory.judge_queues([16], 64 * MIB)

@@ -106,9 +106,11 @@ def _look(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Finding], li
     if nic_of(host.address) is None:
         # another host's node: nothing here would be its
         return [], notes
-    runs = _runs(host)
-    found = preflight.everything(Look(host, specs, runs))
-    return [*found, *(_of_daemon(cluster, args) if runs else [])], notes
+    at = Look(host, specs, _runs(host))
+    if not at.runs:
+        return preflight.everything(at), notes
+    # it knows the other nodes
+    return preflight.everything(at, lambda _: _of_daemon(cluster, args)), notes
 
 
 def _runs(host: Host) -> bool:

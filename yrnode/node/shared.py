@@ -30,8 +30,8 @@ AGAIN_S = 0.2
 """After a transaction that was not done: by then the watch has brought what it was lost to."""
 AHEAD_S = 2.0
 """For how long what a transaction has shown counts before the watch has brought it."""
-REPEAT_S, REPEAT_EACH_S = 60.0, 2.0
-"""After which a node's key is put again, and for each node of the cluster at least, so that many ask for little."""
+REPEAT_S, REPEAT_EACH_S = (5.0, 60.0), 2.0
+"""After which a node's key is put again, first and later; and at least for each node, so that many ask for little."""
 LIVE_S = 1.0
 """A watch that has been whole for so long brings keys as they are put."""
 LOST = "somebody else has written the record"
@@ -286,9 +286,11 @@ class Shared:
 
     async def _repeat(self) -> None:
         """The key is put again now and then: from when it comes, the others see how far their clocks are apart."""
+        pause, longest = REPEAT_S
         while True:
-            await asyncio.sleep(max(REPEAT_S, REPEAT_EACH_S * len(self._world.peers)))
+            await asyncio.sleep(max(pause, REPEAT_EACH_S * len(self._world.peers)))
             await self._hear()
+            pause = min(2 * pause, longest)
 
     def heard(self) -> None:
         """Tell which intents this node keeps now: whoever said them waits for that."""

@@ -19,10 +19,9 @@ def facts(at: Look) -> dict[str, str]:
     """By name, as it is shown to people. What cannot be told is left out. Asks a program: takes up to 6 s."""
     cluster, node = at.host.cluster, at.host.node
     found = {"page size": str(os.sysconf("SC_PAGE_SIZE")), **ascend.versions(at.root, at.host.engine_env)}
-    for place, value in seed.seeds(cluster).items():
-        group, _, where = place.partition(" on ")
-        if where == node:
-            found[f"{seed.VARIABLE} of {group}"] = value
+    for spec in at.specs:
+        if spec.kind == "rank":
+            found[f"{seed.VARIABLE} of {spec.group}"] = spec.env.get(seed.VARIABLE, "unset")
     found |= models(cluster, node)
     python = packages.interpreter(cluster, at.host.engine_env.get("PATH"))
     if python and any(spec.kind == "rank" for spec in at.specs):

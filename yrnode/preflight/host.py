@@ -92,12 +92,12 @@ def cautions(host: Host, specs: Sequence[ComponentSpec]) -> list[Finding]:
     return [f for f in found if f.verdict in (Verdict.BLOCKER, Verdict.WARNING)]
 
 
-def everything(at: Look) -> list[Finding]:
-    """All checks, in ALL_S seconds at most. Other nodes by the store, where no yrnode runs here that knows them."""
-    checks: dict[str, Check] = {**QUICK, **SLOW}
+def everything(at: Look, others: Check = nodes.look) -> list[Finding]:
+    """All checks, in ALL_S seconds at most. `others`: what tells of the other nodes; left out, the store."""
+    checks: dict[str, Check] = {**QUICK, **SLOW, nodes.NAME: others}
     if not at.runs:
         # what a yrnode that runs holds itself would only look taken
-        checks = {"start": lambda at: starting(at.host, at.specs), **checks, nodes.NAME: nodes.look}
+        checks = {"start": lambda at: starting(at.host, at.specs), **checks}
     return together(checks, at, ALL_S)
 
 

@@ -10,7 +10,9 @@ from yrnode.model.memory import Memory, MemoryNeed
 from yrnode.preflight.finding import Finding, Look, blocker, good, not_here, warning
 from yrnode.residue import memory
 
-HUGE, PLAIN, SHM = "huge pages", "memory", "/dev/shm"  # noqa: S108  the check's name
+HUGE, PLAIN, START = "huge pages", "memory", "worker's start timeout"
+SHM = "/dev/shm"  # noqa: S108  the check's name
+START_S = 600.0
 LARGE = 21 * 1024**3
 """Shared memory above this wants huge pages, says the deployment guide."""
 BROADCAST, RESPONSE = 160 * 1024**2, 240 * 1024**2
@@ -21,7 +23,8 @@ _MIB = 1024**2
 def look(at: Look) -> list[Finding]:
     needs = [spec.memory for spec in at.specs if spec.memory is not None]
     found = [f for need in needs for f in _worker(at, need)]
-    return [*found, _queues(at)]
+    data = at.host.cluster.datasystem
+    return [*found, *judge_start(data.shared_memory, data.huge_pages, data.start_timeout), _queues(at)]
 
 
 def _worker(at: Look, need: MemoryNeed) -> list[Finding]:
@@ -35,6 +38,14 @@ def _worker(at: Look, need: MemoryNeed) -> list[Finding]:
     if huge is None:
         return [judge_plain(need.size, plain), *large(need)]
     return [judge_huge(need.size, huge, page, plain.free)]
+
+
+def judge_start(size: int, huge: bool, timeout_s: float) -> list[Finding]:
+    """Huge pages are all taken at the start, which for hundreds of GB takes minutes."""
+    if not huge or size <= LARGE or timeout_s >= START_S:
+        return []
+    needed = f"{START_S:.0f} s for {size // _MIB} MiB of huge pages, says the deployment guide"
+    return [warning(START, f"{timeout_s:.0f} s", needed, f"write start_timeout: {START_S:.0f}s under datasystem")]
 
 
 def huge_page(meminfo: str) -> int:

@@ -94,7 +94,7 @@ def judge(others: Mapping[str, Other], nodes: Sequence[str] | Mapping[str, objec
 def _clocks(others: Mapping[str, Other]) -> list[Finding]:
     offsets = {name: other.offset_s for name, other in others.items() if other.offset_s is not None}
     if not offsets:
-        return [not_here(CLOCKS, "the yrnode that runs here compares them, a minute after its start")]
+        return [not_here(CLOCKS, "only a yrnode that runs here compares them, some seconds after its start")]
     far = {name: offset for name, offset in offsets.items() if abs(offset) > LARGEST_OFFSET_S}
     if not far:
         return [good(CLOCKS, f"at most {max(map(abs, offsets.values())):.2f} s apart")]
