@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,8 @@ async def test_nodes_hear_of_each_others_facts_and_clocks(tmp_path: Path, monkey
         await until("the facts", lambda: one.world.board.nodes.get("n1", nobody).facts == {"CANN": "8.5.0"})
         # a key that is put again and again tells the time
         await until("both clocks", lambda: "n1" in one.world.offsets and "n0" in two.world.offsets)
+        mark = time.time()
+        await until("its own key again", lambda: one.world.board.nodes["n0"].at > mark)
         assert abs(one.world.offsets["n1"]) < 1.0
         assert set(one.world.offsets) == {"n1"}
 
