@@ -128,6 +128,26 @@ def test_whoever_interrupts_it_leaves_no_key(lab: YrCluster, tmp_path: Path, mon
     assert there(getter, keys) == there(setter, keys) == 0
 
 
+def test_a_helper_whose_parent_is_killed_deletes_its_keys(lab: YrCluster, tmp_path: Path) -> None:
+    own = load(lab["n0"].config)
+    setter, getter = worker_address(own, "n0"), worker_address(own, "n1")
+    keys = [f"{PREFIX}orphan-{i}" for i in range(3)]
+    argv = [sys.executable, str(kv_pair.HELPER), setter, getter, "5000", "60"]
+    env = {**os.environ, "DATASYSTEM_CLIENT_LOG_DIR": str(tmp_path)}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert json.loads(child.stdout.readline()) == {"hello": True}
+        for request in ({"connect": True}, *({"set": key, "size": 100} for key in keys)):
+            child.stdin.write(json.dumps(request) + "\n")
+            child.stdin.flush()
+            assert "error" not in json.loads(child.stdout.readline())
+        assert there(getter, keys) == 3
+        child.stdin.close()
+        assert child.wait(30) == 0
+    assert there(getter, keys) == there(setter, keys) == 0
+
+
 def test_ctrl_c(lab: YrCluster) -> None:
     argv = [str(BIN / "yrnode"), "kv-check", "--config", str(lab["n0"].config), "--node", "n0"]
     argv += ["--count", "15000", "--sizes", "1KB"]
