@@ -131,6 +131,9 @@ def test_what_is_taken_over() -> None:
         ({"A": "x${B}y${B}"}, "xbyb"),
         ({"A": "${A}:${A}"}, "a:a"),
         ({"A": "${NONE}"}, ""),
+        # an empty path would mean the working directory; what is typed stays
+        ({"A": "/x:${NONE}:/y:${NONE}"}, "/x:/y"),
+        ({"A": "/x::${B}:"}, "/x::b:"),
         ({"A": "$B ${b-} ${} $${B}"}, "$B ${b-} ${} $b"),
         # what a value brings in is not looked at again
         ({"B": "${C}", "A": "${B}"}, "${D}"),
