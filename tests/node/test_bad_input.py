@@ -65,6 +65,20 @@ def missing_model(node: YrNode) -> tuple[str, ...]:
     return ("/nowhere/model", "groups.serve.model")
 
 
+def incomplete_model(node: YrNode) -> tuple[str, ...]:
+    model = node.dir / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "x"}')
+    (model / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    edit(node, "model: demo", "model: ./model")
+    return ("model-1.safetensors", "index")
+
+
+def seed_of_its_own(node: YrNode) -> tuple[str, ...]:
+    edit(node, "model: demo", "model: demo\n    env: {PYTHONHASHSEED: random}")
+    return ("PYTHONHASHSEED", "one number for all ranks")
+
+
 def foreign_data(node: YrNode) -> tuple[str, ...]:
     member = node.dir / "state/etcd/member"
     member.mkdir(parents=True)
@@ -102,6 +116,8 @@ def group_names_itself(node: YrNode) -> tuple[str, ...]:
         no_such_file,
         missing_binary,
         missing_model,
+        incomplete_model,
+        seed_of_its_own,
         foreign_data,
         data_of_nobody,
         file_in_the_way,

@@ -20,7 +20,8 @@ from tests.support.etcd import ETCD_35, free_port, start_etcd
 from yrnode.components import node
 from yrnode.components.host import Host
 from yrnode.config.load import load
-from yrnode.preflight.host import problems
+from yrnode.preflight.host import admission, problems
+from yrnode.residue import orphans
 
 CALLER = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -93,6 +94,19 @@ def test_nothing_stands_in_the_way(place: Place) -> None:
         (place.dir / name).mkdir(parents=True)
     (place.dir / "state/etcd/yrnode.json").write_text('{"cluster": "c", "node": "n0"}')
     assert place.said() == []
+
+
+def test_what_runs_already_is_taken_over_whatever_the_host_looks_like(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.edit("model: MODEL", "model: m, kv_connector: {ascend_store: {}}, env: {PYTHONHASHSEED: random}")
+    host = place.host()
+    refused, _ = admission(host, node.specs(host))
+    assert [line for line in refused if "PYTHONHASHSEED" in line] == refused != []
+    monkeypatch.setattr(orphans, "find", lambda *_: [os.getpid()])
+    taken, said = admission(host, node.specs(host))
+    assert taken == []
+    assert set(refused) <= set(said)
 
 
 # ports

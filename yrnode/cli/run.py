@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
     node = this_node(cluster, args.node)
     host = components.host_of(cluster, node, os.environ)
     specs = components.specs(host)
-    problems = preflight.problems(host, specs)
-    if problems:
-        raise UsageError(*problems)
+    refused, warnings = preflight.admission(host, specs)
+    if refused:
+        raise UsageError(*refused)
     with NodeLock(host.places.state_dir):
         set_up()
-        for f in preflight.cautions(host, specs):
-            log.warning("check: %s", f.line)
+        for line in warnings:
+            log.warning("check: %s", line)
 
         def supervisor() -> Supervisor:
             return Supervisor(cluster, node, specs, __version__, lambda: facts(Look(host, specs)))

@@ -64,8 +64,7 @@ _GOOD = {
 
 
 def problems(host: Host, specs: Sequence[ComponentSpec]) -> list[str]:
-    """What would make the start fail, one line each with the cure: `yrnode run` refuses with them. Empty when nothing
-    stands in the way."""
+    """What would make the start itself fail, one line each with the cure. Empty when nothing stands in the way."""
     return [finding.line for finding in starting(host, specs) if finding.verdict is Verdict.BLOCKER]
 
 
@@ -85,11 +84,16 @@ def starting(host: Host, specs: Sequence[ComponentSpec]) -> list[Finding]:
     return [f for name, said in lines.items() for f in refused(name, said) or [good(name, _GOOD[name])]]
 
 
-def cautions(host: Host, specs: Sequence[ComponentSpec]) -> list[Finding]:
-    """What `yrnode run` says and does not refuse: blockers and warnings of the quick checks."""
+def admission(host: Host, specs: Sequence[ComponentSpec]) -> tuple[list[str], list[str]]:
+    """What `yrnode run` refuses with, and what it only says; a line each, with the cure."""
+    said = problems(host, specs)
+    if said:
+        return said, []
     runs = bool(orphans.find(f"{host.cluster.cluster}/{host.node}/", host.places.state_dir))
     found = together(QUICK, Look(host, specs, runs), QUICK_S)
-    return [f for f in found if f.verdict in (Verdict.BLOCKER, Verdict.WARNING)]
+    blockers, warnings = ([f.line for f in found if f.verdict is v] for v in (Verdict.BLOCKER, Verdict.WARNING))
+    # what runs here must be taken over, whatever this host has come to look like
+    return ([], [*blockers, *warnings]) if runs else (blockers, warnings)
 
 
 def everything(at: Look, others: Check = nodes.look) -> list[Finding]:

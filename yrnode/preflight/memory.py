@@ -73,10 +73,11 @@ def judge_plain(size: int, seen: Memory) -> Finding:
     needed = f"{size // _MIB} MiB for datasystem.shared_memory"
     if seen.free >= size:
         return good(PLAIN, words, needed)
-    cure = "lower datasystem.shared_memory, or " + (
-        "end what takes the memory" if seen.total >= size else "give this host or its container more"
-    )
-    return blocker(PLAIN, words, needed, cure)
+    cure = "lower datasystem.shared_memory, or "
+    if seen.total >= size:
+        # it may be free again by the time that the worker fills it
+        return warning(PLAIN, words, needed, f"{cure}end what takes the memory")
+    return blocker(PLAIN, words, needed, f"{cure}give this host or its container more")
 
 
 def large(need: MemoryNeed) -> list[Finding]:
