@@ -21,6 +21,7 @@ VERBS = {
     "demo": ("demo", "a whole one-node stack in a temporary directory"),
     "check": ("check", "validate the cluster file"),
     "render": ("render", "the exact command lines, environments and files of every component"),
+    "import": ("importing", "a cluster file from the guides' scripts, read without running them"),
     "status": ("status", "node, components, groups: what is wrong and why"),
     "events": ("events", "what happened, with causes"),
     "logs": ("logs", "a component's own output"),

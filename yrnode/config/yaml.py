@@ -67,6 +67,11 @@ def dotted(path: KeyPath) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
 
 
+def stays_text(text: str) -> bool:
+    """Whether a value is read as this text when it is written without quotes."""
+    return text not in _WORDS and not _INT.fullmatch(text) and not _FLOAT.fullmatch(text)
+
+
 def parse(content: bytes, file: str) -> Document:
     """Read one YAML document whose top is a mapping. Raises UsageError with one line for each fault."""
     if len(content) > MAX_BYTES:

@@ -1,0 +1,63 @@
+#!/bin/bash
+
+# the network of this machine
+nic_name="enp61s0f2"
+local_ip="10.0.0.2"
+node0_ip="10.0.0.1"
+
+export HCCL_OP_EXPANSION_MODE="AIV"
+export HCCL_IF_IP=$local_ip
+export GLOO_SOCKET_IFNAME=$nic_name
+export TP_SOCKET_IFNAME=$nic_name
+export HCCL_SOCKET_IFNAME=$nic_name
+
+export OMP_PROC_BIND=false
+export OMP_NUM_THREADS=1
+export HCCL_BUFFSIZE=200
+export VLLM_ASCEND_BALANCE_SCHEDULING=1
+export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True
+
+export VLLM_USE_V1=1
+export VLLM_ENGINE_READY_TIMEOUT_S=1800
+export PYTHONHASHSEED=0
+
+export DS_WORKER_ADDR="${local_ip}:18481"
+export DS_H2D_MEMCPY_POLICY="direct"
+export DS_D2H_MEMCPY_POLICY="direct"
+unset GOOGLE_LOGTOSTDERR GOOGLE_ALSOLOGTOSTDERR
+
+MODEL_PATH="/home/models/GLM-5-w4a8"
+
+vllm serve $MODEL_PATH \
+  --host 0.0.0.0 \
+  --port 1026 \
+  --headless \
+  --data-parallel-size 2 \
+  --data-parallel-size-local 1 \
+  --data-parallel-start-rank 1 \
+  --data-parallel-address $node0_ip \
+  --data-parallel-rpc-port 12890 \
+  --tensor-parallel-size 8 \
+  --quantization ascend \
+  --seed 1024 \
+  --served-model-name glm-5 \
+  --enable-expert-parallel \
+  --max-num-seqs 2 \
+  --max-model-len 131072 \
+  --max-num-batched-tokens 4096 \
+  --trust-remote-code \
+  --gpu-memory-utilization 0.95 \
+  --compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY"}' \
+  --additional-config '{"multistream_overlap_shared_expert":true}' \
+  --speculative-config '{"num_speculative_tokens": 3, "method": "deepseek_mtp"}' \
+  --enable-chunked-prefill \
+  --enable-prefix-caching \
+  --async-scheduling \
+  --kv-transfer-config '{
+      "kv_connector": "AscendStoreConnector",
+      "kv_role": "kv_both",
+      "kv_connector_extra_config": {
+          "lookup_rpc_port": "1",
+          "backend": "yuanrong"
+      }
+  }' 2>&1 | tee -a ./glm-5_yuanrong.log
