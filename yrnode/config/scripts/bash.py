@@ -26,6 +26,9 @@ _NOT_FOLLOWED = {
     "function_definition": "a function is not run",
     "subshell": "commands in brackets are not followed",
 }
+_NOT_UNDERSTOOD = "this is not understood; are its quotes closed?"
+_WITH_GAPS = ("string", "expansion", "heredoc_redirect", "heredoc_body", "regex")
+"""Pieces whose text is taken as it stands between their own pieces."""
 _WITHOUT_EFFECT = ("tee", "true", ":", "exit", "return", "echo")
 
 
@@ -76,14 +79,33 @@ def read(
 
     Raises UsageError for what is no text of a script.
     """
-    if values.OPEN in text or values.CLOSE in text or "\0" in text:
+    if "\0" in text or any("\ue000" <= sign <= "\ue002" for sign in text):
         raise UsageError(f"{file}: it is no text; give a shell script")
     source = values.mark_placeholders(text.replace("\r\n", "\n")).encode()
     root = tree(source, file)
     shell = _Shell(source, file, notes, positions or {}, forced or {})
+    at = 0
     for node in root.children:
+        if not _blank(source[at : node.start]):
+            shell.not_read(node, "what stands before it is not understood")
         shell.statement(node)
+        at = node.end
+    if not _blank(source[at:]):
+        add(notes.not_read, file, root.end_row, source[at:].decode("utf-8", "replace").strip(), _NOT_UNDERSTOOD)
     return shell.script
+
+
+def _blank(text: bytes) -> bool:
+    return not text.replace(b"\\\n", b"").strip()
+
+
+def _whole(node: Node, source: bytes) -> bool:
+    """Whether its pieces are all of it: what the grammar passes over must not be lost."""
+    if not node.children or node.type in _WITH_GAPS:
+        return True
+    edges = [node.start, *(edge for part in node.children for edge in (part.start, part.end)), node.end]
+    gaps = zip(edges[::2], edges[1::2], strict=True)
+    return all(_blank(source[a:b]) for a, b in gaps) and all(_whole(part, source) for part in node.children)
 
 
 class _Shell:
@@ -129,8 +151,8 @@ class _Shell:
             raise UsageError(
                 f"{self.script.file}: it has more than {MAX_STATEMENTS} statements; is it such a script?"
             )
-        if node.broken:
-            self.not_read(node, "this is not understood; are its quotes closed?")
+        if node.broken or not _whole(node, self.source):
+            self.not_read(node, _NOT_UNDERSTOOD)
         elif node.type in _NOT_FOLLOWED:
             self.not_read(node, _NOT_FOLLOWED[node.type])
         else:

@@ -169,6 +169,10 @@ class _Draft:
                 add(self.notes.not_read, other.file, other.line, f"etcd on {other.host}", why)
         if not ours and hosts:
             return self.external(used)
+        for other in [e for e in ours[1:] if len(e.members) < 2 and is_address(e.host) and e.host != ours[0].host]:
+            why = f"it is a store of its own beside {ours[0].host}'s; one cluster has one, which all workers use"
+            add(self.notes.not_read, other.file, other.line, f"etcd on {other.host}", why)
+            ours.remove(other)
         addresses = {a for e in ours for a in (*e.members.values(), e.host) if is_address(a)}
         member = ours[0] if ours else None
         file, line = (member.file, member.line) if member else ("", 0)

@@ -62,6 +62,8 @@ def env_beside(server: Server, here: Draft, worker_port: int, devices: bool, not
     stored = server.connectors is not None and server.connectors.store is not None
     if stored and "DS_WORKER_ADDR" in found and port == worker_port and _own(host, here):
         del found["DS_WORKER_ADDR"]
+    elif here.address and port is not None and not values.known(host):
+        found["DS_WORKER_ADDR"] = f"{here.address}:{port}"
     if devices:
         found.pop("ASCEND_RT_VISIBLE_DEVICES", None)
     logs = "DATASYSTEM_CLIENT_LOG_DIR"

@@ -12,8 +12,9 @@ _OUTPUTS = ("command_substitution", "process_substitution", "arithmetic_expansio
 
 _UNSET = values.OPEN + values.VARIABLE
 
-Fields = list[str]
-"""What one piece becomes: usually one text; several where an unquoted value has blanks, or for an array."""
+Fields = list[tuple[str, bool]]
+"""What one piece becomes: usually one text; several where an unquoted value has blanks, or for an array. With each,
+whether it is a word even when it is empty, as `""` is."""
 
 
 class Expander:
@@ -39,10 +40,15 @@ class Expander:
 
     def words(self, nodes: Iterable[Node]) -> list[str]:
         """The words of a command, or of an array."""
-        found: list[str] = []
+        together: list[list[Node]] = []
         for node in nodes:
-            found += self.pay(self.split(node))
-        return found
+            # the grammar sees two words where a backslash at a line's end joins them
+            gap = self.source[together[-1][-1].end : node.start] if together else b" "
+            if not gap.replace(b"\\\n", b""):
+                together[-1].append(node)
+            else:
+                together.append([node])
+        return [word for some in together for word in self.pay(self.split(some))]
 
     def tell_patterns(self, nodes: Iterable[Node]) -> None:
         """What bash would look up among files, or write out: these words stand as they are."""
@@ -53,7 +59,7 @@ class Expander:
 
     def value(self, node: Node) -> str:
         """The right side of an assignment: never several words."""
-        return self.pay([" ".join(self.piece(node, quoted=True))])[0]
+        return self.pay(["".join(_joined(self.piece(part, quoted=True)) for part in _parts(node))])[0]
 
     def pay(self, made: list[str]) -> list[str]:
         self.left -= sum(map(len, made)) + len(made)
@@ -61,44 +67,44 @@ class Expander:
             raise UsageError("its variables grow to too much text; is it such a script?")
         return made
 
-    def split(self, node: Node) -> list[str]:
-        parts = node.children if node.type == "concatenation" else (node,)
-        words: list[str] = []
-        open_word = False
+    def split(self, nodes: Sequence[Node]) -> list[str]:
+        parts = [part for node in nodes for part in _parts(node)]
+        return [text for text, solid in self.fields(parts, quoted=False) if text or solid]
+
+    def fields(self, parts: Sequence[Node], quoted: bool) -> Fields:
+        """Pieces that stand together: the last field of one and the first of the next are one."""
+        found: Fields = []
         for part in parts:
-            fields = self.piece(part, quoted=False)
-            if not fields:
-                continue
-            if open_word:
-                words[-1] += fields[0]
-                fields = fields[1:]
-            words += fields
-            open_word = True
-        return words
+            first, *others = self.piece(part, quoted) or [("", False)]
+            if found:
+                text, solid = found.pop()
+                first = text + first[0], solid or first[1]
+            found += [first, *others]
+        return found
 
     def piece(self, node: Node, quoted: bool) -> Fields:
         """One piece of a word. `quoted`: blanks in a variable's value split nothing."""
         match node.type:
             case "raw_string":
-                return [self.text(node)[1:-1]]
+                return [(self.text(node)[1:-1], True)]
             case "string":
                 return self.string(node)
             case "translated_string":
                 return [field for part in node.of("string") for field in self.string(part)]
             case "ansi_c_string":
-                return [self.ansi(node)]
+                return [(self.ansi(node), True)]
             case "simple_expansion" | "expansion":
                 return self.variable(node, quoted)
             case "concatenation":
-                return ["".join(" ".join(self.piece(part, quoted)) for part in node.children)]
+                return self.fields(node.children, quoted)
             case kind if kind in _OUTPUTS:
                 self.not_read(node, "what a command prints is not known")
-                return [values.part(values.OUTPUT, _plain(self.text(node)))]
+                return [(values.part(values.OUTPUT, _plain(self.text(node))), True)]
             case "array":
                 self.not_read(node, "an array is not read here")
                 return []
             case _:
-                return [self.bare(node)]
+                return [(self.bare(node), True)]
 
     def bare(self, node: Node) -> str:
         """Text without quotes."""
@@ -116,18 +122,22 @@ class Expander:
 
     def string(self, node: Node) -> Fields:
         """Text in double quotes. The gaps between the pieces that the grammar names are text too."""
-        fields = [""]
+        fields: Fields = [("", False)]
         at = node.start + 1
+        empty_array = False
         for part in node.children:
             if part.type not in ("simple_expansion", "expansion", *_OUTPUTS):
                 continue
-            fields[-1] += _unescaped(self.source[at : part.start].decode("utf-8", "replace"))
-            first, *others = self.piece(part, quoted=True) or [""]
-            fields[-1] += first
-            fields += others
+            before = _unescaped(self.source[at : part.start].decode("utf-8", "replace"))
+            made = self.piece(part, quoted=True)
+            empty_array = empty_array or not made
+            first, *others = made or [("", False)]
+            fields = [*fields[:-1], (fields[-1][0] + before + first[0], True), *others]
             at = part.end
-        fields[-1] += _unescaped(self.source[at : node.end - 1].decode("utf-8", "replace"))
-        return fields
+        end = _unescaped(self.source[at : node.end - 1].decode("utf-8", "replace"))
+        last = fields[-1][0] + end
+        # of "${A[@]}" without elements nothing is left, not even an empty word
+        return [*fields[:-1], (last, bool(last) or not empty_array)]
 
     def ansi(self, node: Node) -> str:
         out, rest = [], iter(self.text(node)[2:-1])
@@ -145,10 +155,10 @@ class Expander:
         """`$X`, `${X}`, `${X:-default}`, `$4`, `${X[@]}`."""
         inner = [c for c in node.children if c.type not in ("$", "${", "}")]
         if not inner:
-            return [self.text(node)]
+            return [(self.text(node), True)]
         name, after = inner[0], inner[1:]
         if name.type == "subscript":
-            return self.elements(node, name, after)
+            return self.elements(node, name, after, quoted)
         operator = after[0].type if after else ""
         if name.type not in ("variable_name", "special_variable_name", "word") or (
             after and operator not in (":-", "-", ":=", "=", ":+", "+")
@@ -160,24 +170,28 @@ class Expander:
         value = self.named(word)
         if after:
             unset = word not in self.positions if word.isdecimal() else value.startswith(_UNSET)
-            value = self.with_default("" if unset else value, operator, after[1:])
-        return [value] if quoted else value.split()
+            value = "" if unset else value
+            if ("+" in operator) != (value == "" and (unset or operator[0] == ":" or word in self.empty)):
+                return self.default(after[1:], quoted)
+            value = "" if "+" in operator else value
+        return [(value, quoted)] if quoted else _broken(value)
 
-    def with_default(self, value: str, operator: str, nodes: Sequence[Node]) -> str:
-        if ("+" in operator) == (value == ""):
-            return value
-        return "".join(" ".join(self.piece(part, quoted=True)) for part in nodes)
+    def default(self, nodes: Sequence[Node], quoted: bool) -> Fields:
+        """What stands in `${X:-…}`."""
+        made = self.fields(nodes, quoted)
+        return [(_joined(made), True)] if quoted else made
 
-    def elements(self, node: Node, name: Node, after: Sequence[Node]) -> Fields:
+    def elements(self, node: Node, name: Node, after: Sequence[Node], quoted: bool) -> Fields:
         array = next((self.text(c) for c in name.of("variable_name")), "")
         if after or self.text(name) not in (f"{array}[@]", f"{array}[*]"):
             return self.unreadable(node)
         self.used.add(array)
-        return list(self.arrays.get(array, ()))
+        found = self.arrays.get(array, ())
+        return [(word, True) for word in found] if quoted else [part for word in found for part in _broken(word)]
 
     def unreadable(self, node: Node) -> Fields:
         self.not_read(node, "this expansion is not read")
-        return [values.part(values.OUTPUT, _plain(self.text(node)))]
+        return [(values.part(values.OUTPUT, _plain(self.text(node))), True)]
 
     def named(self, name: str) -> str:
         """The value of a variable or parameter."""
@@ -189,6 +203,22 @@ class Expander:
         if name in self.empty and name not in self.variables:
             return ""
         return self.variables.get(name, values.part(values.VARIABLE, name))
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    return node.children if node.type == "concatenation" else (node,)
+
+
+def _joined(fields: Fields) -> str:
+    return " ".join(text for text, _ in fields)
+
+
+def _broken(value: str) -> Fields:
+    """A value without quotes: split at its blanks; one at an end parts it from what stands there."""
+    blank = [("", False)]
+    words = [(word, True) for word in values.words(value)]
+    head, tail = value[:1].isspace(), value[-1:].isspace()
+    return [*(blank if head else []), *words, *(blank if tail else [])] or blank
 
 
 def _unescaped(text: str) -> str:

@@ -9,7 +9,9 @@ from yrnode.model.errors import UsageError
 
 MAX_DEPTH = 100
 MAX_NODES = 100_000
-_DEADLINE_S = 10.0
+DEADLINE_S = 10.0
+SMALL = 4096
+"""Bytes of a text that cannot cost much: below a tenth of a second."""
 
 
 class Node(NamedTuple):
@@ -41,37 +43,48 @@ class Node(NamedTuple):
 def tree(text: bytes, file: str) -> Node:
     """The tree of a whole file. Raises UsageError where the text is too much for the grammar.
 
-    Some texts that are no scripts cost the grammar the square of their length, deep in C: so a child process parses.
+    Some texts that are no scripts cost the grammar the square of their length, deep in C: so a child process parses
+    what is not small.
     """
+    found = _parsed(text) if len(text) <= SMALL else _beside(text, file)
+    if isinstance(found, str):
+        raise UsageError(f"{file}: {found}")
+    return found
+
+
+def _beside(text: bytes, file: str) -> Node | str:
     context = multiprocessing.get_context("fork")
     ours, its = context.Pipe(duplex=False)
     child = context.Process(target=_parse, args=(its, text), daemon=True)
     child.start()
     its.close()
     try:
-        if not ours.poll(_DEADLINE_S):
+        if not ours.poll(DEADLINE_S):
             raise UsageError(f"{file}: it cannot be understood as a shell script; give one of the guides' scripts")
         found: Node | str = ours.recv()
+        return found
     except EOFError:
         raise UsageError(f"{file}: it cannot be understood as a shell script") from None
     finally:
         child.kill()
         child.join()
         ours.close()
-    if isinstance(found, str):
-        raise UsageError(f"{file}: {found}")
-    return found
 
 
 def _parse(pipe: Connection, text: bytes) -> None:
+    pipe.send(_parsed(text))
+
+
+def _parsed(text: bytes) -> Node | str:
+    """The tree, or why there is none."""
     import tree_sitter
     import tree_sitter_bash
 
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
     try:
-        pipe.send(_Copy().node(parser.parse(text).root_node, "", 0))
+        return _Copy().node(parser.parse(text).root_node, "", 0)
     except OverflowError as error:
-        pipe.send(str(error))
+        return str(error)
 
 
 class _Copy:

@@ -85,4 +85,4 @@ def _flag(path: KeyPath) -> bool:
 
 def _bare(text: str) -> bool:
     """Whether it may stand without quotes, as far as ruamel does not see to it."""
-    return stays_text(text) and not _OLD_WORDS.fullmatch(text)
+    return stays_text(text) and text.isprintable() and not _OLD_WORDS.fullmatch(text)

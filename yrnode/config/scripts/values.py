@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Mapping
 
 OPEN, CLOSE = "\ue000", "\ue001"
+_BLANK = "\ue002"
 PLACEHOLDER, VARIABLE, POSITION, OUTPUT = "p", "v", "n", "s"
 """Kinds of unknown parts: `<IP_ADDRESS>`; a variable that the script does not set; `$4`; a command's output."""
 
 _PART = re.compile(f"{OPEN}([a-z])([^{OPEN}{CLOSE}]*){CLOSE}")
+_WORD = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^ \\t\\n])+")
 _ANGLES = re.compile(r"(?<!<)<([^\s<>|&;$()\"'`\\]{1,80}(?: [^\s<>|&;$()\"'`\\]{1,80}){0,4})>")
 _ASKS = re.compile(
     r"[\u3000-\u9fff\uff00-\uffef]"
@@ -44,6 +46,11 @@ def needs_positions(value: str) -> bool:
     return any(kind == POSITION for kind, _ in _PART.findall(value))
 
 
+def words(value: str) -> list[str]:
+    """The value split at blanks, but for those in unknown parts."""
+    return _WORD.findall(value)
+
+
 def fill(value: str, positions: Mapping[str, str]) -> str:
     """The value with its parameters put in, as far as they are given."""
 
@@ -55,7 +62,7 @@ def fill(value: str, positions: Mapping[str, str]) -> str:
 
 def shown(value: str) -> str:
     """The value as a person wrote it."""
-    return _PART.sub(_written, value)
+    return _PART.sub(_written, value).replace(_BLANK, " ")
 
 
 def _written(match: re.Match[str]) -> str:
@@ -70,4 +77,4 @@ def _written(match: re.Match[str]) -> str:
 
 def mark_placeholders(text: str) -> str:
     """A script's text in which `<IP_ADDRESS>` is no redirection: bash would take it for two."""
-    return _ANGLES.sub(lambda m: part(PLACEHOLDER, m[1]) if _ASKS.search(m[1]) else m[0], text)
+    return _ANGLES.sub(lambda m: part(PLACEHOLDER, m[1].replace(" ", _BLANK)) if _ASKS.search(m[1]) else m[0], text)
