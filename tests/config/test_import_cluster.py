@@ -179,6 +179,18 @@ def test_a_server_of_the_proxy_that_no_script_starts(bring: Bring) -> None:
     assert about(told(found, "open"), "--decoder-hosts[3] 10.0.0.6:6609")
 
 
+def test_what_follows_from_remote_h2d_is_not_typed_again(bring: Bring) -> None:
+    policies = 'export DS_H2D_MEMCPY_POLICY="direct"\nexport DS_D2H_MEMCPY_POLICY="direct"\n'
+    change = (policies, "export DS_ENABLE_REMOTE_H2D=1\n")
+    found = bring(files=pd(p__run_dp_template=change, d__run_dp_template=change))
+    assert data(found)["datasystem"]["args"] == {"log_only_write_info_file": False}
+    assert "DS_ENABLE_REMOTE_H2D" not in found.text
+    worker = (' \\\n  --remote_h2d_device_ids "0,1,2,3,4,5,6,7"', "")
+    without = bring(files=pd(p__run_dp_template=change, d__run_dp_template=change, run_yr_worker=worker))
+    assert data(without)["env"]["DS_ENABLE_REMOTE_H2D"] == 1
+    assert about(told(without, "open"), "does not pass yet", "DS_ENABLE_REMOTE_H2D", "remote_h2d")
+
+
 def test_values_that_differ_by_node(bring: Bring) -> None:
     names = [f"run_glm5_w4a8_yuanrong_a2_node{n}.sh" for n in (0, 1)]
     files = {name: (HERE / "a2" / name).read_text() for name in names}

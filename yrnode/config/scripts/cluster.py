@@ -8,6 +8,7 @@ from pathlib import Path
 from yrnode.config.group import Group
 from yrnode.config.load import validate
 from yrnode.config.scripts import values
+from yrnode.config.scripts.derived import WORKER_PORT
 from yrnode.config.scripts.flags import Value, place
 from yrnode.config.scripts.groups import Table, check_sizes, entry, sorted_groups
 from yrnode.config.scripts.nodes import nodes_of
@@ -21,7 +22,7 @@ from yrnode.config.scripts.vllm import Server, is_address
 from yrnode.config.yaml import KeyPath, parse
 from yrnode.model.errors import UsageError
 
-CLIENT_PORT, PEER_PORT, WORKER_PORT, ROUTER_PORT = 2379, 2380, 18481, 8000
+CLIENT_PORT, PEER_PORT, ROUTER_PORT = 2379, 2380, 8000
 _NAMES = {"producer": "prefill", "consumer": "decode", "both": "serve"}
 _UNKNOWN = "192.0.2."
 """Addresses for documentation, which nobody has: they stand for those that are not known."""
@@ -70,7 +71,7 @@ class _Draft:
     def data(self) -> Table:
         # the others may add nodes
         datasystem, etcd, router = self.datasystem(), self.etcd(), self.router()
-        entries = self.entries(int(datasystem.get("port", WORKER_PORT)))
+        entries = self.entries(datasystem)
         env = _shared(entries) if len(entries) > 1 else {}
         found: Table = {"cluster": self.cluster(), "nodes": self.machines()}
         found |= {"bin": self.programs(), "env_from": self.sourced(), "env": env, "etcd": etcd}
@@ -98,10 +99,10 @@ class _Draft:
                 add(self.notes.open, server.file, server.line, text, why)
         return found
 
-    def entries(self, worker_port: int) -> Table:
+    def entries(self, datasystem: Table) -> Table:
         check_sizes(self.groups, self.notes)
         found = {
-            n: entry(g, self.nodes, worker_port, self.notes) for n, g in zip(self.names, self.groups, strict=True)
+            n: entry(g, self.nodes, datasystem, self.notes) for n, g in zip(self.names, self.groups, strict=True)
         }
         ends = [
             [n for n, g in zip(self.names, self.groups, strict=True) if g[0].role == role]
@@ -156,7 +157,11 @@ class _Draft:
             text = f"--worker_address {first.host}"
             add(self.notes.open, first.file, first.line, text, f"its port is not known; {WORKER_PORT} is taken")
         own = {"port": port} if port not in (None, WORKER_PORT) else {}
-        return {**own, **first.keys, **({"args": first.args} if first.args else {})}
+        args = dict(first.args)
+        if first.keys.get("huge_pages") and args.get("arena_per_tenant") == "1":
+            # yrnode's own with huge pages
+            del args["arena_per_tenant"]
+        return {**own, **first.keys, **({"args": args} if args else {})}
 
     def etcd(self) -> Table:
         etcds, workers = self.found.etcds, self.found.workers

@@ -1,13 +1,16 @@
 """What a script types and yrnode works out itself: dropped where both are the same, kept where they differ."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from yrnode.config.copying import REMOTE_H2D
 from yrnode.config.scripts import values
 from yrnode.config.scripts.flags import number_of, place
 from yrnode.config.scripts.nodes import Draft
 from yrnode.config.scripts.notes import Notes, add
 from yrnode.config.scripts.vllm import NICS, Server, is_address
 
+WORKER_PORT = 18481
 _WIDER = ("pipeline-parallel-size", "prefill-context-parallel-size")
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  what vLLM is told to listen on, by us as by the guides
 _OWN = {"enable-server-load-tracking": True, "shutdown-timeout": "10"}
@@ -38,13 +41,18 @@ def args_beside(server: Server, here: Draft, head: str, notes: Notes) -> dict[st
     return found
 
 
-def env_beside(server: Server, here: Draft, worker_port: int, devices: bool, notes: Notes) -> dict[str, str]:
+def env_beside(
+    server: Server, here: Draft, datasystem: Mapping[str, Any], devices: bool, notes: Notes
+) -> dict[str, str]:
     """The server's variables without those that yrnode gives it anyway.
 
     `devices`: whether those of the group are known, and so stand in their own key.
     """
     found = dict(server.env)
+    stored = server.connectors is not None and server.connectors.store is not None
     derived = {"PYTHONHASHSEED": "0"}
+    if stored and datasystem.get("remote_h2d"):
+        derived[REMOTE_H2D] = "1"
     nics = NICS[1:2] if here.loopback else NICS
     if here.nic:
         derived |= dict.fromkeys(nics, here.nic)
@@ -59,8 +67,7 @@ def env_beside(server: Server, here: Draft, worker_port: int, devices: bool, not
     if "HCCL_IF_IP" in found and not here.loopback and _own(found["HCCL_IF_IP"], here):
         del found["HCCL_IF_IP"]
     host, port = place(found.get("DS_WORKER_ADDR", ""))
-    stored = server.connectors is not None and server.connectors.store is not None
-    if stored and "DS_WORKER_ADDR" in found and port == worker_port and _own(host, here):
+    if stored and "DS_WORKER_ADDR" in found and port == datasystem.get("port", WORKER_PORT) and _own(host, here):
         del found["DS_WORKER_ADDR"]
     elif here.address and port is not None and not values.known(host):
         found["DS_WORKER_ADDR"] = f"{here.address}:{port}"

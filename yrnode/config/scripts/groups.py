@@ -39,8 +39,8 @@ def sorted_groups(servers: Sequence[Server], notes: Notes) -> list[list[Server]]
     return [sorted(group, key=lambda server: server.first) for group in groups]
 
 
-def entry(servers: Sequence[Server], nodes: Nodes, worker_port: int, notes: Notes) -> Table:
-    """One entry of `groups`, without `peer`."""
+def entry(servers: Sequence[Server], nodes: Nodes, datasystem: Table, notes: Notes) -> Table:
+    """One entry of `groups`, without `peer`. `datasystem`: as the cluster file will have it."""
     head = servers[0]
     here = list(dict.fromkeys(nodes.of(server).name for server in servers))
     ranks = {name: sum(s.count for s in servers if nodes.of(s).name == name) for name in here}
@@ -60,7 +60,7 @@ def entry(servers: Sequence[Server], nodes: Nodes, worker_port: int, notes: Note
         found["rpc_port"] = head.rpc_port
     found["model"] = _text(head, "the model", head.model or "unknown", notes)
     args = [args_beside(server, nodes.of(server), nodes.of(head).address, notes) for server in servers]
-    env = [env_beside(server, nodes.of(server), worker_port, devices is not None, notes) for server in servers]
+    env = [env_beside(server, nodes.of(server), datasystem, devices is not None, notes) for server in servers]
     common_args, own_args = _spread(servers, nodes, args, "--", notes)
     common_env, own_env = _spread(servers, nodes, env, "", notes)
     found["args"] = {k: _arg(head, k, v, notes) for k, v in common_args.items()}
