@@ -275,6 +275,10 @@ def test_how_else_it_may_be_written(bring: Bring, script: str, key: str, value: 
         ("etcdctl user add root\n", "not_read", ("etcdctl user add root", "no place")),
         ("./other.sh\n", "not_read", ("./other.sh", "no place")),
         ("vllm serve /m\n", "open", ("--port", "not known")),
+        ("vllm serve ./m --port 1\n", "open", ("./m", "begins at the cluster file")),
+        ("taskset -c 0-3 vllm serve /m --port 1\n", "not_read", ("taskset -c 0-3", "not kept")),
+        ("A=1 dscli start -w --worker_address 10.0.0.1:1\n", "not_read", ("A=1", "built environment")),
+        ("etcd --version\n", "not_read", ("etcd --version", "no place")),
         ("vllm serve /m /n --port 1\n", "not_read", ("/n", "several models")),
     ],
 )

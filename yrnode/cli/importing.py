@@ -19,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
     from yrnode.config.scripts.cluster import imported
 
     found = imported(args.files, args.deployment)
-    told = {"not_read": found.notes.not_read, "dropped": found.notes.dropped, "open": found.notes.open}
+    # what has to be looked at stands last, where a person sees it
+    told = {"dropped": found.notes.dropped, "not_read": found.notes.not_read, "open": found.notes.open}
     if args.output == "json":
         print(json.dumps({"file": found.text, **{key: [n.as_dict() for n in notes] for key, notes in told.items()}}))
     else:

@@ -45,6 +45,8 @@ class Command:
     unset: tuple[str, ...]
     comments: tuple[str, ...]
     """The comment lines before it, since the command before."""
+    own: tuple[str, ...] = ()
+    """Which variables of `env` stand before the command itself."""
     unread: tuple[Note, ...] = ()
     """What in its words was not read."""
 
@@ -118,7 +120,7 @@ class _Shell:
         self.notes = notes
         self.forced = forced
         self.source = source
-        self.expand = Expander(source, self.script.variables, self.script.arrays, positions, self.not_read)
+        self.expand = Expander(source, self.script.variables, self.script.arrays, positions, self.not_read, file)
         self.script.used = self.expand.used
         self.script.variables.update(forced)
         self.unset: dict[str, None] = {}
@@ -273,7 +275,9 @@ class _Shell:
         unset = tuple(name for name in self.unset if name not in own)
         env = {**self.exports(), **own} if own else self.exports()
         self.script.commands.append(
-            Command(node.row, self.text(node), tuple(words), env, unset, tuple(self.comments), tuple(unread))
+            Command(
+                node.row, self.text(node), tuple(words), env, unset, tuple(self.comments), tuple(own), tuple(unread)
+            )
         )
         self.comments = []
 

@@ -225,6 +225,8 @@ class _Draft:
         found: Table = {"node": self._at(proxy)}
         found |= self._ports(proxy.port, "port", ROUTER_PORT)
         found["script"] = values.shown(proxy.script) or "load_balance_proxy_server_example.py"
+        if not found["script"].startswith("/"):
+            self.comments["router", "script"] = "beside this file, or write its path"
         if not (proxy.script and values.known(proxy.script)):
             add(
                 self.notes.open,

@@ -27,7 +27,9 @@ class Expander:
         arrays: Mapping[str, tuple[str, ...]],
         positions: Mapping[str, str],
         not_read: Callable[[Node, str], None],
+        file: str,
     ) -> None:
+        self.file = file
         self.source, self.variables, self.arrays = source, variables, arrays
         self.positions, self.not_read = positions, not_read
         self.used: set[str] = set()
@@ -64,7 +66,7 @@ class Expander:
     def pay(self, made: list[str]) -> list[str]:
         self.left -= sum(map(len, made)) + len(made)
         if self.left < 0:
-            raise UsageError("its variables grow to too much text; is it such a script?")
+            raise UsageError(f"{self.file}: its variables grow to too much text; is it such a script?")
         return made
 
     def split(self, nodes: Sequence[Node]) -> list[str]:

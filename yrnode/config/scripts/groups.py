@@ -58,6 +58,9 @@ def entry(servers: Sequence[Server], nodes: Nodes, datasystem: Table, notes: Not
         found["port"] = port
     if head.size > 1 and head.rpc_port:
         found["rpc_port"] = head.rpc_port
+    if head.model.startswith("."):
+        why = "it began where the script was run; here it begins at the cluster file"
+        add(notes.open, head.file, head.line, head.model, why)
     found["model"] = _text(head, "the model", head.model or "unknown", notes)
     args = [args_beside(server, nodes.of(server), nodes.of(head).address, notes) for server in servers]
     env = [env_beside(server, nodes.of(server), datasystem, devices is not None, notes) for server in servers]

@@ -38,6 +38,7 @@ class Launch:
     port: int
     """Of the node's first rank."""
     env: dict[str, str]
+    unset: tuple[str, ...]
     address: str
     """The node's own, by the comment above the line; empty where there is none."""
     role: str
@@ -99,7 +100,7 @@ def launch(script: Script, command: Command, words: list[str], notes: Notes) -> 
     rest = max(0, size - start)
     return Launch(
         script.file, command.line, size, tensor, rest if count is None else min(count, rest), start,
-        head, rpc, port, dict(command.env), address, role,
+        head, rpc, port, dict(command.env), command.unset, address, role,
     )  # fmt: skip
 
 

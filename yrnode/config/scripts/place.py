@@ -84,17 +84,16 @@ def _ranks(line: Launch, template: Template, address: str, alone: bool, notes: N
     positions = {str(at): values.part(values.POSITION, str(at)) for at in range(1, 8)}
     # its own words are told once, whatever nodes it is read for
     script = read(template.text, template.file, Notes(), positions, local)
-    at, words = next(
-        (c, w)
-        for c in script.commands
-        if vllm.is_serve(w := unwrapped(c.words)[1]) and any(map(values.needs_positions, w))
-    )
+    at = next(command for command in script.commands if command.line == template.server.line)
+    words = unwrapped(at.words)[1]
+    words = words[next(i for i in range(len(words)) if vllm.is_serve(words[i:])) :]
     servers = []
     for number in range(line.count):
         given = {**line.positions(number), "address": address or values.part(values.PLACEHOLDER, "address")}
         server = vllm.server(script, at, words, notes, given)
         server.address = address
         server.env = {**line.env, **server.env}
+        server.unset += tuple(name for name in line.unset if name not in (*server.env, *server.unset))
         server.template = f"{line.head} {line.rpc_port} {line.size} {server.role}"
         server.node = f"{line.file}:{line.line}"
         servers.append(server)

@@ -18,6 +18,7 @@ WHICH = (
 )
 _OWN_RULES = "yrnode stops what it has started, by its own rules"
 _PROOF = "yrnode waits for proof that a component works, and looks again and again"
+_NO_KEY = "etcd and the worker get a built environment; the cluster file has no key for it"
 _DROPPED = {
     **dict.fromkeys(("echo", "printf"), "it only shows a message"),
     **dict.fromkeys(("sleep", "wait"), _PROOF),
@@ -123,7 +124,8 @@ class _Reader:
         """Whether it starts an engine, which gets what the script exports."""
         own, words = unwrapped(command.words)
         if own:
-            command = replace(command, env={**command.env, **own})
+            command = replace(command, env={**command.env, **own}, own=(*command.own, *own))
+        words = self.engine_words(command, words)
         if not words or not known(words[0]):
             self.unknown(command)
             return False
@@ -137,16 +139,31 @@ class _Reader:
             self.found.proxies.append(proxy.proxy(script, command, words, self.notes))
         elif store.is_etcd(words):
             self.found.etcds.append(store.etcd(script, command, words, self.notes))
-            engine = False
+            engine = self.own_variables(command)
         elif store.is_worker(words):
             self.found.workers.append(store.worker(script, command, words, self.notes))
-            engine = False
+            engine = self.own_variables(command)
         else:
             self.other(command, words)
             return False
         for note in command.unread:
             add(self.notes.not_read, note.file, note.line, note.text, note.why)
         return engine
+
+    def engine_words(self, command: Command, words: list[str]) -> list[str]:
+        """The words from `vllm serve` on: what else stands before it, such as taskset, is told."""
+        at = next((i for i in range(1, len(words)) if vllm.is_serve(words[i:])), 0)
+        if at:
+            why = "what stands before vllm is not kept"
+            add(self.notes.not_read, self.file, command.line, " ".join(words[:at]), why)
+        return words[at:]
+
+    def own_variables(self, command: Command) -> bool:
+        """Tells variables that stand before etcd or dscli. False: what is started is no engine."""
+        for name in command.own:
+            if name != "ETCD_UNSUPPORTED_ARCH":  # yrnode sets it itself where it is needed
+                add(self.notes.not_read, self.file, command.line, f"{name}={command.env[name]}", _NO_KEY)
+        return False
 
     def serve(self, script: Script, command: Command, words: list[str]) -> None:
         if any(map(needs_positions, words)):
@@ -187,5 +204,4 @@ class _Reader:
             if name not in script.exported:
                 add(self.notes.dropped, self.file, line, text, "it is set and not used")
             elif not engine:
-                why = "etcd and the worker get a built environment; the cluster file has no key for it"
-                add(self.notes.not_read, self.file, line, text, why)
+                add(self.notes.not_read, self.file, line, text, _NO_KEY)

@@ -15,6 +15,7 @@ _PLACES = (
     *("liveness_check_path", "health_check_path", "ready_check_path", "log_dir", "rocksdb_store_dir"),
     *("unix_domain_socket_dir", "monitor_config_file"),
 )
+_URLS = ("advertise-client-urls", "initial-advertise-peer-urls", "listen-client-urls", "listen-peer-urls")
 _ETCD_DROPPED = {
     "name": "yrnode calls a member like its node",
     "initial-cluster-state": "yrnode decides whether a member is new",
@@ -59,7 +60,9 @@ class Worker:
 
 
 def is_etcd(words: list[str]) -> bool:
-    return os.path.basename(words[0]) == "etcd" and len(words) > 1
+    """etcd as a server; `etcd --version` is none."""
+    flags_ = {word.partition("=")[0].lstrip("-") for word in words[1:] if word.startswith("-")}
+    return os.path.basename(words[0]) == "etcd" and bool(flags_ & {*_URLS, "initial-cluster", "data-dir", "name"})
 
 
 def is_worker(words: list[str]) -> bool:
@@ -81,10 +84,9 @@ def etcd(script: Script, command: Command, words: list[str], notes: Notes) -> Et
         name, _, url = pair.partition("=")
         if name and url:
             members[name] = place(url)[0]
-    taken = ("advertise-client-urls", "initial-advertise-peer-urls", "listen-client-urls", "listen-peer-urls")
     args: dict[str, str] = {}
     for name, value in found.items():
-        if name in taken or name in ("initial-cluster", "data-dir"):
+        if name in _URLS or name in ("initial-cluster", "data-dir"):
             continue
         if name in _ETCD_DROPPED:
             shown = f"--{name} {' '.join(words_of(value))}"
