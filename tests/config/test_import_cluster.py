@@ -380,23 +380,26 @@ def test_what_a_rank_has_from_yrnode_itself() -> None:
 
 
 LOOKS = [
-    "1",
-    "0.90",
-    "007",
-    "1e3",
-    "true",
-    "no",
-    "~",
-    "null",
-    "0x1",
-    "-",
-    "a: b",
-    "#",
-    "1_0",
-    "é\n",
-    ".5",
-    "<<x",
-    "\x85",
+    *(
+        "1",
+        "0.90",
+        "007",
+        "1e3",
+        "true",
+        "no",
+        "~",
+        "null",
+        "0x1",
+        "-",
+        "a: b",
+        "#",
+        "1_0",
+        "é\n",
+        ".5",
+        "<<x",
+        "\x85",
+    ),
+    *(":1", "a:", "a ,b", "{a", "a}", "*a", "&a", "!a", "%a", "@a", "`a", "? a", "|", ">"),
 ]
 LEAF = st.one_of(st.text(max_size=12), st.sampled_from(LOOKS))
 KEY = LEAF.filter(lambda key: key not in ("", "<<"))

@@ -8,6 +8,7 @@ from typing import Any
 from yrnode.config.yaml import KeyPath, stays_text
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@%+=:-]*(?<!:)")
 # What YAML 1.1 takes for booleans.
 _OLD_WORDS = re.compile(r"y|n|yes|no|on|off", re.IGNORECASE)
 # Values that are text to a program, and may stand there as they are.
@@ -84,5 +85,5 @@ def _flag(path: KeyPath) -> bool:
 
 
 def _bare(text: str) -> bool:
-    """Whether it may stand without quotes, as far as ruamel does not see to it."""
-    return stays_text(text) and text.isprintable() and not _OLD_WORDS.fullmatch(text)
+    """Whether it may stand without quotes, anywhere."""
+    return _PLAIN_TEXT.fullmatch(text) is not None and stays_text(text) and not _OLD_WORDS.fullmatch(text)
