@@ -358,6 +358,14 @@ def test_secrets_are_in_the_file_alone(bring: Bring) -> None:
     assert not about(lines, "s3cret")
 
 
+def test_a_terminal_is_told_nothing_but_text(bring: Bring) -> None:
+    found = bring("ulimit \x1b]0;x\x07\n" + SERVE.replace("/m", "'~\x1b[1m'"))
+    lines = [*told(found), *told(found, "open")]
+    assert about(lines, "ulimit")
+    assert about(lines, "does not pass yet", "~")
+    assert all(line.isprintable() for line in lines)
+
+
 @pytest.mark.parametrize("text", ["echo hi\n", "X=1\n", "", "if true; then vllm serve /m; fi\n", "\x01\x02"])
 def test_what_starts_nothing_is_no_such_script(bring: Bring, text: str) -> None:
     with pytest.raises(UsageError, match=r"x\.sh: ") as caught:

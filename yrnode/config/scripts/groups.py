@@ -101,9 +101,8 @@ def _complete(servers: Sequence[Server], notes: Notes) -> None:
         ):
             if one != other:
                 why = f"it is another one in {head.file}:{head.line}; the group has one, and takes that"
-                add(
-                    notes.not_read, server.file, server.line, f"{what} {other if what[0] == '-' else ''}".strip(), why
-                )
+                text = f"{what} {other}" if what.startswith("--tensor") else what
+                add(notes.not_read, server.file, server.line, text, why)
     if next_rank != head.size:
         text = f"ranks {next_rank} to {head.size - 1} of {head.size}"
         add(notes.open, servers[-1].file, servers[-1].line, text, "no script among the files starts them")

@@ -43,8 +43,8 @@ class Notes:
 
 
 def add(notes: list[Note], file: str, line: int, text: str, why: str) -> None:
-    """Add one, once, with secrets covered and on one line."""
-    note = Note(file, line, brief(text), why)
+    """Add one, once, with secrets covered, on one line, and with nothing in it that a terminal would obey."""
+    note = Note(file, line, _printable(brief(text)), _printable(why))
     if note not in notes:
         notes.append(note)
 
@@ -54,6 +54,10 @@ def brief(text: str) -> str:
     words = [_assignment(word) for word in shown(text).replace("\\\n", " ").split()]
     line = " ".join(cover_argv(words))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 def _assignment(word: str) -> str:
