@@ -98,6 +98,14 @@ DIFFERENCES = [
     Difference(
         EIGHT, "p[123]:rank/*", LOOKUP, "0", "{rank}", "one rule, a rank's own number, as for the decode ranks"
     ),
+    Difference(
+        EIGHT,
+        "p*:rank/*",
+        "--kv-transfer-config/engine_id",
+        "0",
+        None,
+        "prefill restarts alone here: with the id of before, decode would go on using the addresses of before",
+    ),
     Difference((A3,), RANKS, "$HCCL_IF_IP", None, "{ip}", GUESSED),
     Difference((A3,), RANKS, "$GLOO_SOCKET_IFNAME", None, NIC, GUESSED),
     Difference((A3,), RANKS, "$TP_SOCKET_IFNAME", None, NIC, GUESSED),
