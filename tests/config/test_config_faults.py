@@ -229,7 +229,8 @@ CANNOT_WORK = {
     "add it to ranks or remove it",
     group(
         "ranks: {n0: 2}\n    devices: {n0: [0]}"
-    ): "7: groups.serve.devices.n0: 1 devices for 2 ranks of 1; write 2",
+    ): "7: groups.serve.devices.n0: it names 1, and groups.serve.ranks.n0 times 1 each "
+    "(tensor_parallel) is 2; write as many",
     group("ranks: {n0: 2}\n    devices: {n0: [3, 3]}"): "7: groups.serve.devices.n0: a device is named twice; "
     "name each once",
     group("ranks: {n0: 1}\n    restart_with: [serv]"): "7: groups.serve.restart_with[0]: there is no group serv; "
@@ -289,7 +290,7 @@ CANNOT_WORK = {
     "  b: {ranks: {n0: 1}, model: m, port: 6601, devices: {n0: [2]}}\n": "5: groups.b.port: port 6601 of n0 is used "
     "by group a (groups.a.port) too; write another port",
     HEAD + "groups:\n  a: {ranks: {n0: 2}, model: m}\n  b: {ranks: {n0: 1}, model: m, port: 7000}\n": "5: "
-    "groups.b.devices.n0: device 0 of n0 is used by a too; write devices for both groups",
+    "groups.b.devices.n0: device 0 of n0 is used by group a (groups.a.devices.n0) too; write devices for both groups",
     HEAD
     + PAIR.replace("n1: 2", "n0: 2, n1: 1").replace("{mooncake: {}}}", "{mooncake: {kv_port: 31000}}}", 1)
     + "    # x\n": "5: groups.d.port: port 6600 of n0 is used by group p (groups.p.port) too; write another port",

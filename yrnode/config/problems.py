@@ -244,7 +244,8 @@ def _devices(at: KeyPath, group: Group) -> Iterator[Problem]:
     for node, devices in group.devices.items():
         count = group.ranks.get(node, 0) * width
         if count and len(devices) != count:
-            text = f"{len(devices)} devices for {group.ranks[node]} ranks of {width}; write {count}"
+            sizes = f"{'.'.join(map(str, at))}.ranks.{node} times {width} each (tensor_parallel) is {count}"
+            text = f"it names {len(devices)}, and {sizes}; write as many"
             yield Problem((*at, "devices", node), text)
         if len(set(devices)) != len(devices):
             yield Problem((*at, "devices", node), "a device is named twice; name each once")
@@ -350,7 +351,9 @@ def _device_overlaps(cluster: Cluster) -> Iterator[Problem]:
             mine = layout.node_devices(group, node)
             taken = sorted({device for device in mine if device in owner})
             if taken:
-                text = f"device {taken[0]} of {node} is used by {owner[taken[0]]} too; write devices for both groups"
+                other = owner[taken[0]]
+                by = f"group {other} (groups.{other}.devices.{node})"
+                text = f"device {taken[0]} of {node} is used by {by} too; write devices for both groups"
                 where: KeyPath = ("groups", name, "devices", node)
                 yield Problem(where, text)
             owner.update({device: name for device in mine if device not in owner})
