@@ -105,7 +105,8 @@ def test_devices_are_judged() -> None:
     assert asked(A3, {3: 0.9}, runs=True) == [("warning", "device 3 is Warning")]
     # a device that only the worker uses needs no free memory
     assert asked(A3, {3: 0.0}) == [("warning", "device 3 is Warning")]
-    assert asked(A2, {0: 0.9, 7: 0.9}) == [("blocker", "npu-smi shows devices 0, 1, not 7")]
+    assert asked(A2, {0: 0.9, 7: 0.9}) == [("warning", "npu-smi shows devices 0, 1, not 7")]
+    assert asked(A2, {0: 0.9, 6: 0.9, 7: 0.9}) == [("blocker", "npu-smi shows devices 0, 1, not 6, 7")]
     assert asked(A2, {1: 0.0}) == [("blocker", "device 1 is Alarm")]
     # more than is left beside what the driver itself takes
     assert asked(A2, {0: 0.97})[0][0] == "warning"

@@ -85,6 +85,7 @@ class Shared:
         self._watch = store.watch(keys.root)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._putting = asyncio.Lock()
         self._offsets = Offsets()
         self._lease.start()
         self._reading = asyncio.create_task(self._read(), name="shared keys")
@@ -323,9 +324,11 @@ class Shared:
 
     async def _granted(self, lease: int) -> None:
         """A new lease: this node's key. What it said of its groups ends with the old lease, and is told anew."""
-        heard = {target: intent.seq for target, intent in self._world.intents.items()}
-        peer = replace(self._peer, at=time.time(), heard=heard)
-        await self._store.put(self._keys.node(self._world.me), codec.dump(codec.peer_dict(peer)), lease=lease)
+        # one after another, so that the last put is the newest
+        async with self._putting:
+            heard = {target: intent.seq for target, intent in self._world.intents.items()}
+            peer = replace(self._peer, at=time.time(), heard=heard)
+            await self._store.put(self._keys.node(self._world.me), codec.dump(codec.peer_dict(peer)), lease=lease)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

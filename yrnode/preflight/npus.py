@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from yrnode.config.layout import node_servers
 from yrnode.config.render import node_args
@@ -101,7 +101,6 @@ def parse(text: str) -> dict[int, Device]:
     numbers: dict[tuple[int, int], int] = {}
     users: dict[int, list[str]] = {}
     for line in text.splitlines():
-        # of a chip's line, too, the first may match: its usage has two pairs
         if match := _PROCESS.match(line):
             number = numbers.get((int(match[1]), int(match[2])))
             if number is not None:
@@ -117,16 +116,18 @@ def parse(text: str) -> dict[int, Device]:
                 numbers[card[0], chip] = number
                 found[number] = Device(number, card[0], chip, card[1], card[2], int(used), int(total))
             card = None
-    return {n: Device(**{**vars(d), "processes": tuple(users.get(n, ()))}) for n, d in found.items()}
+    return {n: replace(d, processes=tuple(users.get(n, ()))) for n, d in found.items()}
 
 
-def _missing(devices: Mapping[int, Device], wanted: Iterable[int]) -> list[Finding]:
+def _missing(devices: Mapping[int, Device], wanted: Mapping[int, float]) -> list[Finding]:
     absent = sorted(n for n in wanted if n not in devices)
     if not absent:
         return []
     words = f"{TOOL} shows devices {_list(devices)}, not {_list(absent)}"
     cure = "correct devices in the cluster file, or give the container these devices"
-    return [blocker(NAME, words, f"devices {_list(wanted)} ({UNVERIFIED})", cure)]
+    # a container that has been given some may number them anew
+    say = blocker if len(devices) < len(wanted) else warning
+    return [say(NAME, words, f"devices {_list(wanted)} ({UNVERIFIED})", cure)]
 
 
 def _unwell(devices: Mapping[int, Device], wanted: Iterable[int]) -> list[Finding]:
