@@ -111,11 +111,13 @@ def own_key(node: YrNode) -> dict[str, Any]:
 
 
 def test_run_says_once_what_check_warns_of(node: YrNode) -> None:
-    edit(node, "model: demo", "model: demo\n    env: {GLOO_SOCKET_IFNAME: nowhere0}")
+    edit(node, "model: demo", "model: demo\n    env: {PYTHONHASHSEED: random}")
+    assert by_name(as_json(node, 1))["hash seed"]["verdict"] == "blocker"
+    # it costs hits, and nothing else
     node.start()
     node.wait("a listener", lambda: node.get("/livez")[0] == 200)
     assert node.stop() == 0
-    assert node.output.read_text().count("check: network interface: GLOO_SOCKET_IFNAME is nowhere0") == 1
+    assert node.output.read_text().count("check: hash seed: PYTHONHASHSEED is not fixed") == 1
 
 
 def test_what_blocks_stands_last() -> None:

@@ -74,11 +74,6 @@ def incomplete_model(node: YrNode) -> tuple[str, ...]:
     return ("model-1.safetensors", "index")
 
 
-def seed_of_its_own(node: YrNode) -> tuple[str, ...]:
-    edit(node, "model: demo", "model: demo\n    env: {PYTHONHASHSEED: random}")
-    return ("PYTHONHASHSEED", "one number for all ranks")
-
-
 def foreign_data(node: YrNode) -> tuple[str, ...]:
     member = node.dir / "state/etcd/member"
     member.mkdir(parents=True)
@@ -117,7 +112,6 @@ def group_names_itself(node: YrNode) -> tuple[str, ...]:
         missing_binary,
         missing_model,
         incomplete_model,
-        seed_of_its_own,
         foreign_data,
         data_of_nobody,
         file_in_the_way,

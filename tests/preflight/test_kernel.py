@@ -48,14 +48,20 @@ def test_the_huge_pages_of_the_guide_are_worked_out() -> None:
     assert "lower datasystem.shared_memory: 1024 MiB" in memory.judge_huge(512000 * MIB, seen, 2 * MIB, GIB).cure
     enough = Memory(512000 * MIB, 512000 * MIB, "huge pages")
     assert memory.judge_huge(512000 * MIB, enough, 2 * MIB, 0).verdict == "good"
+    # all there, and ten of them in use just now
+    taken = Memory(enough.free - 20 * MIB, enough.total, "huge pages")
+    found = memory.judge_huge(512000 * MIB, taken, 2 * MIB, 900 * GIB)
+    assert (found.verdict, found.refuses) == ("warning", False)
+    assert found.cure == "end what uses the others, or echo 256010 > /proc/sys/vm/nr_hugepages"
 
 
 @given(st.integers(1, 2**40), st.integers(0, 2**20), st.integers(0, 2**20))
 def test_after_the_cure_it_is_good(size: int, free: int, used: int) -> None:
     page = 2 * MIB
     found = memory.judge_huge(size, Memory(free * page, (free + used) * page, "huge pages"), page, 2**50)
-    if found.verdict == "blocker":
-        total = int(found.cure.split()[1])
+    assert (found.verdict == "blocker") is ((free + used) * page < size) is found.refuses
+    if found.verdict != "good":
+        total = int(found.cure.split("echo ")[1].split()[0])
         seen = Memory((total - used) * page, total * page, "huge pages")
         assert memory.judge_huge(size, seen, page, 2**50).verdict == "good"
     else:
@@ -129,7 +135,10 @@ def test_memory_of_a_host(tmp_path: Path) -> None:
     huge = CLUSTER.replace("shared_memory: 64MB", "shared_memory: 64MB, huge_pages: true")
     meminfo(root, available=10**8, total=40, free=31)
     found = memory.look(look(tmp_path, huge, root=root))[0]
-    assert (found.name, found.verdict, found.needed) == ("huge pages", "blocker", "32 for datasystem.shared_memory")
+    assert (found.name, found.verdict, found.needed) == ("huge pages", "warning", "32 for datasystem.shared_memory")
+    meminfo(root, available=10**8, total=31, free=31)
+    found = memory.look(look(tmp_path, huge, root=root))[0]
+    assert (found.verdict, found.refuses) == ("blocker", True)
     meminfo(root, available=10**8, total=40, free=32)
     assert memory.look(look(tmp_path, huge, root=root))[0].verdict == "good"
     # a yrnode that runs has taken it

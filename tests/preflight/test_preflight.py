@@ -20,7 +20,9 @@ from tests.support.etcd import ETCD_35, free_port, start_etcd
 from yrnode.components import node
 from yrnode.components.host import Host
 from yrnode.config.load import load
-from yrnode.preflight.host import admission, problems
+from yrnode.preflight import ascend, npus
+from yrnode.preflight.finding import Look
+from yrnode.preflight.host import QUICK, admission, problems, together
 from yrnode.residue import orphans
 
 CALLER = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
@@ -99,14 +101,30 @@ def test_nothing_stands_in_the_way(place: Place) -> None:
 def test_what_runs_already_is_taken_over_whatever_the_host_looks_like(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.edit("model: MODEL", "model: m, kv_connector: {ascend_store: {}}, env: {PYTHONHASHSEED: random}")
+    place.edit("model: MODEL", "model: m, env: {GLOO_SOCKET_IFNAME: nowhere0}")
     host = place.host()
     refused, _ = admission(host, node.specs(host))
-    assert [line for line in refused if "PYTHONHASHSEED" in line] == refused != []
+    assert [line for line in refused if "nowhere0" in line] == refused != []
     monkeypatch.setattr(orphans, "find", lambda *_: [os.getpid()])
     taken, said = admission(host, node.specs(host))
     assert taken == []
     assert set(refused) <= set(said)
+
+
+def test_what_is_not_certain_stops_no_start(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.edit("model: MODEL", "model: m, kv_connector: {ascend_store: {}}, env: {PYTHONHASHSEED: random}")
+    old = {ascend.CANN: "8.3.RC1", ascend.DRIVER: "24.1.0"}
+    monkeypatch.setattr(ascend, "versions", lambda *_: old)
+    monkeypatch.setattr(npus, "present", lambda _: True)
+    host = place.host()
+    specs = node.specs(host)
+    refused, said = admission(host, specs)
+    assert refused == []
+    for words in ("CANN: 8.3.RC1", "driver: 24.1.0", "PYTHONHASHSEED is not fixed"):
+        assert any(words in line for line in said), said
+    # check is as strict as ever
+    found = {f.name: f.verdict.value for f in together(QUICK, Look(host, specs), 5.0)}
+    assert [found[name] for name in ("CANN", "driver", "hash seed")] == ["blocker"] * 3
 
 
 # ports

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from yrnode.preflight.finding import Finding, Look, blocker, good, not_here, warning
+from yrnode.preflight.finding import Finding, Look, good, not_here, refusal, warning
 
 KINDS, LIVENESS = "file system", "liveness file"
 LIVENESS_FLAG = "liveness_check_path"
@@ -55,15 +55,15 @@ def judge_liveness(path: Path) -> Finding:
     """A path that `datasystem.args` names; the derived one lies in state_dir."""
     key = f"datasystem.args.{LIVENESS_FLAG}"
     if str(path).startswith(tuple(f"{place}/" for place in REFUSED)):
-        return blocker(LIVENESS, f"{path} is below a directory that dscli refuses", "another path", f"correct {key}")
+        return refusal(LIVENESS, f"{path} is below a directory that dscli refuses", "another path", f"correct {key}")
     here = path.parent
     while not here.exists() and here != here.parent:
         here = here.parent
     if not (here.is_dir() and os.access(here, os.W_OK | os.X_OK)):
-        return blocker(LIVENESS, f"{path} cannot be written", "a directory that may be written", f"correct {key}")
+        return refusal(LIVENESS, f"{path} cannot be written", "a directory that may be written", f"correct {key}")
     # a worker that cannot write it gives up its lease
     if not os.statvfs(here).f_bavail:
-        return blocker(LIVENESS, f"the disk of {path} is full", "room", f"make room, or correct {key}")
+        return refusal(LIVENESS, f"the disk of {path} is full", "room", f"make room, or correct {key}")
     # the check reads where yrnode has put it
     cure = f"remove {key}: yrnode then puts it into state_dir and reads it there"
     return warning(LIVENESS, f"{path}, where yrnode does not look for it", "the place that yrnode chooses", cure)

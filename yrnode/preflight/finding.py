@@ -18,7 +18,7 @@ UNVERIFIED = "unverified on hardware"
 
 
 class Verdict(str, Enum):
-    """`blocker`: it would not serve. `not here`: this host has nothing that could be judged."""
+    """`blocker`: `check` ends with 1. `not here`: this host has nothing that could be judged."""
 
     BLOCKER = "blocker"
     WARNING = "warning"
@@ -28,13 +28,18 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the preflight. All words are for people; `needed` and `cure` may be empty."""
+    """One line of the preflight. All words are for people; `needed` and `cure` may be empty.
+
+    `refuses`: `run` does not start over this blocker, because it is certain that nothing would come of it. What has
+    not met the hardware yet, and what would only find less in the cache, blocks for `check` alone.
+    """
 
     name: str
     verdict: Verdict
     found: str
     needed: str = ""
     cure: str = ""
+    refuses: bool = False
 
     @property
     def line(self) -> str:
@@ -90,11 +95,16 @@ def blocker(name: str, found: str, needed: str, cure: str) -> Finding:
     return Finding(name, Verdict.BLOCKER, found, needed, cure)
 
 
+def refusal(name: str, found: str, needed: str, cure: str) -> Finding:
+    """A blocker that `run` refuses by too."""
+    return Finding(name, Verdict.BLOCKER, found, needed, cure, refuses=True)
+
+
 def not_here(name: str, why: str) -> Finding:
     return Finding(name, Verdict.NOT_HERE, why)
 
 
 def refused(name: str, lines: Iterable[str]) -> list[Finding]:
-    """Lines such as `what is wrong; what to do` as blockers; `line` gives each back as it was."""
+    """Lines such as `what is wrong; what to do`, by which `run` refuses too; `line` gives each back as it was."""
     parts = [line.partition("; ") for line in lines]
-    return [Finding(name, Verdict.BLOCKER, found, cure=cure) for found, _, cure in parts]
+    return [refusal(name, found, "", cure) for found, _, cure in parts]

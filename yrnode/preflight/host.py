@@ -85,15 +85,15 @@ def starting(host: Host, specs: Sequence[ComponentSpec]) -> list[Finding]:
 
 
 def admission(host: Host, specs: Sequence[ComponentSpec]) -> tuple[list[str], list[str]]:
-    """What `yrnode run` refuses with, and what it only says; a line each, with the cure."""
-    said = problems(host, specs)
-    if said:
-        return said, []
+    """What `yrnode run` refuses with, and what it only says, blockers first; a line each, with the cure."""
+    if unfit := problems(host, specs):
+        return unfit, []
     runs = bool(orphans.find(f"{host.cluster.cluster}/{host.node}/", host.places.state_dir))
     found = together(QUICK, Look(host, specs, runs), QUICK_S)
-    blockers, warnings = ([f.line for f in found if f.verdict is v] for v in (Verdict.BLOCKER, Verdict.WARNING))
+    said = [f for verdict in (Verdict.BLOCKER, Verdict.WARNING) for f in found if f.verdict is verdict]
     # what runs here must be taken over, whatever this host has come to look like
-    return ([], [*blockers, *warnings]) if runs else (blockers, warnings)
+    refusing = [f for f in said if f.refuses and not runs]
+    return [f.line for f in refusing], [f.line for f in said if f not in refusing]
 
 
 def everything(at: Look, others: Check = nodes.look) -> list[Finding]:

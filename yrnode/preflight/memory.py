@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from yrnode.config.layout import devices_per_rank, node_servers
 from yrnode.model.memory import Memory, MemoryNeed
-from yrnode.preflight.finding import Finding, Look, blocker, good, not_here, warning
+from yrnode.preflight.finding import Finding, Look, good, not_here, refusal, warning
 from yrnode.residue import memory
 
 HUGE, PLAIN, START = "huge pages", "memory", "worker's start timeout"
@@ -65,7 +65,10 @@ def judge_huge(size: int, seen: Memory, page: int, available: int) -> Finding:
     cure = f"echo {pages + total - free} > /proc/sys/vm/nr_hugepages"
     if (pages - free) * page > available:
         cure = f"lower datasystem.shared_memory: {max(0, available) // _MIB} MiB are left to make huge pages of"
-    return blocker(HUGE, words, needed, cure)
+    if total >= pages:
+        # they may be free again by the time that the worker starts
+        return warning(HUGE, words, needed, f"end what uses the others, or {cure}")
+    return refusal(HUGE, words, needed, cure)
 
 
 def judge_plain(size: int, seen: Memory) -> Finding:
@@ -77,7 +80,7 @@ def judge_plain(size: int, seen: Memory) -> Finding:
     if seen.total >= size:
         # it may be free again by the time that the worker fills it
         return warning(PLAIN, words, needed, f"{cure}end what takes the memory")
-    return blocker(PLAIN, words, needed, f"{cure}give this host or its container more")
+    return refusal(PLAIN, words, needed, f"{cure}give this host or its container more")
 
 
 def large(need: MemoryNeed) -> list[Finding]:

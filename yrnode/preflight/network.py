@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import psutil
 
 from yrnode.config.node import Interfaces, interfaces, nic_of
-from yrnode.preflight.finding import Finding, Look, blocker, good, warning
+from yrnode.preflight.finding import Finding, Look, blocker, good, refusal, warning
 
 NAME = "network interface"
 INTERFACE = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -27,9 +27,10 @@ def judge(node: str, address: str, nic: str | None, here: Interfaces, up: frozen
     own = nic_of(address, here)
     if nic is not None and nic not in here:
         known = ", ".join(sorted(here))
-        return blocker(NAME, f"there is no {nic}", f"one of {known}", f"correct nodes.{node}.nic, or remove it")
+        return refusal(NAME, f"there is no {nic}", f"one of {known}", f"correct nodes.{node}.nic, or remove it")
     if nic is not None and address not in here[nic] and own is not None and own != nic:
         cure = f"correct nodes.{node}.nic or nodes.{node}.address"
+        # where two interfaces reach each other it may work all the same
         return blocker(NAME, f"{address} is on {own}", f"{address} on {nic}", cure)
     name = nic or own
     if name is None:
@@ -53,7 +54,7 @@ def told(envs: Mapping[str, Mapping[str, str]], here: Interfaces) -> list[Findin
             if (value := env.get(name, "")) and value not in addresses and not value.startswith("127."):
                 wrong.setdefault(f"{name} is {value}", []).append(rank)
     return [
-        blocker(
+        refusal(
             NAME,
             f"{what}, which this host does not have, for {', '.join(ranks)}",
             "an interface or address of this host",

@@ -13,7 +13,7 @@ from typing import Any
 from yrnode.config.group import Group
 from yrnode.config.layout import servers
 from yrnode.config.render import node_args
-from yrnode.preflight.finding import Finding, Look, blocker, good, not_here, warning
+from yrnode.preflight.finding import Finding, Look, good, not_here, refusal, warning
 
 GLM5 = "glm_moe_dsa"
 """`model_type` of GLM-5."""
@@ -49,10 +49,10 @@ def judge(name: str, group: Group, node: str, path: Path) -> list[Finding]:
     found = [*_complete(what, path, args), *_limits(what, told, args)]
     if (path / ROTATION).exists():
         cure = f"move {ROTATION} to another directory"
-        found.append(blocker(what, f"{path} holds {ROTATION}", f"weights without {ROTATION} beside them", cure))
+        found.append(refusal(what, f"{path} holds {ROTATION}", f"weights without {ROTATION} beside them", cure))
     if is_glm5(told) and str(args.get("pipeline-parallel-size", "1")) not in ("1", "False"):
         cure = f"remove pipeline-parallel-size from groups.{name}.args, and use data and tensor parallel"
-        found.append(blocker(what, "GLM-5 with pipeline parallel", "no pipeline parallel for GLM-5", cure))
+        found.append(refusal(what, "GLM-5 with pipeline parallel", "no pipeline parallel for GLM-5", cure))
     kind = told.get("model_type", "unknown type")
     return found or [good(what, f"{path}: {kind}, {len(files(path))} files, all there")]
 
@@ -78,18 +78,18 @@ def files(path: Path) -> dict[str, int]:
 def _complete(what: str, path: Path, args: Mapping[str, Any]) -> Iterator[Finding]:
     again = f"fetch the model into {path} again"
     if not config(path) and not (path / "params.json").exists():
-        yield blocker(what, f"{path} has no config.json that can be read", "config.json", again)
+        yield refusal(what, f"{path} has no config.json that can be read", "config.json", again)
     named, broken = indexed(path)
     for index in broken:
-        yield blocker(what, f"{path}/{index} cannot be read", "an index of the weights", again)
+        yield refusal(what, f"{path}/{index} cannot be read", "an index of the weights", again)
     sizes = files(path)
     lacking = [f"{file} ({why})" for file in sorted(named) if (why := _lacking(path, file, sizes))]
     if lacking:
         more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
         words = f"{path} lacks {', '.join(lacking[:_NAMED])}{more}"
-        yield blocker(what, words, "all files that its index names", again)
+        yield refusal(what, words, "all files that its index names", again)
     elif not named and not any(sizes.get(p.name) for pattern in WEIGHTS for p in path.glob(pattern)):
-        yield blocker(what, f"{path} has no weights", "weights", again)
+        yield refusal(what, f"{path} has no weights", "weights", again)
     own = any(sizes.get(p.name) for pattern in TOKENIZERS for p in path.glob(pattern))
     if not own and "tokenizer" not in args and "skip-tokenizer-init" not in args:
         yield warning(what, f"{path} has no tokenizer", "tokenizer.json or another", again)
