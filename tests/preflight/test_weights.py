@@ -64,6 +64,60 @@ def test_what_is_missing_or_too_much(tmp_path: Path, spoil: Any, words: str) -> 
     assert blockers[0].cure
 
 
+LEFT = "quant_model_weights.safetensors.index.json"
+
+
+@pytest.mark.parametrize("text", ['{"weight_map": {"a": "quant-00001.safetensors"}}', "{"])
+def test_a_leftover_index_beside_whole_weights_is_told(tmp_path: Path, text: str) -> None:
+    path = model(tmp_path / "glm")
+    (path / LEFT).write_text(text)
+    (found,) = said(tmp_path, path)
+    assert (found.verdict, LEFT in found.cure) == ("warning", True)
+    # the other one is the leftover
+    (path / PARTS[0]).rename(path / "quant-00001.safetensors")
+    blocked = [f.refuses for f in said(tmp_path, path)]
+    assert any(blocked) is (text == "{")
+    # of two, neither has all
+    (path / "quant-00001.safetensors").unlink()
+    assert f"lacks {PARTS[0]} (missing)" in next(f.found for f in said(tmp_path, path) if "lacks" in f.found)
+
+
+@pytest.mark.parametrize(
+    ("args", "good"),
+    [
+        ("{}", False),
+        ("{load-format: auto}", False),
+        ("{load-format: pt}", False),
+        ("{load-format: dummy}", True),
+        ("{load-format: sharded_state}", True),
+    ],
+)
+def test_who_reads_no_weights_needs_none(tmp_path: Path, args: str, good: bool) -> None:
+    path = model(tmp_path / "glm")
+    for part in path.glob("*.safetensors*"):
+        part.unlink()
+    found = said(tmp_path, path, args)
+    assert [f.refuses for f in found] == [not good]
+    (path / "rot.safetensors").write_bytes(b"x")
+    assert any("rot.safetensors" in f.found for f in said(tmp_path, path, args)) is not good
+
+
+def test_an_index_of_safetensors_is_nothing_to_who_reads_others(tmp_path: Path) -> None:
+    path = model(tmp_path / "glm")
+    (path / PARTS[0]).rename(path / "pytorch_model.bin")
+    assert verdicts(said(tmp_path, path, "{load-format: pt}")) == ["good"]
+    assert verdicts(said(tmp_path, path)) == ["blocker"]
+
+
+@pytest.mark.parametrize("args", ["{hf-config-path: /other}", "{config-format: mistral}"])
+def test_a_config_may_come_from_elsewhere(tmp_path: Path, args: str) -> None:
+    path = model(tmp_path / "glm")
+    # what lies here is not what is read
+    assert verdicts(said(tmp_path, path, f"{args[:-1]}, max-model-len: 999999}}")) == ["good"]
+    (path / "config.json").unlink()
+    assert verdicts(said(tmp_path, path, args)) == ["good"]
+
+
 def test_many_missing_files_are_one_line(tmp_path: Path) -> None:
     path = model(tmp_path / "glm")
     index = {"weight_map": {str(i): f"model-{i}.safetensors" for i in range(200)}}

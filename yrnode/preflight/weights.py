@@ -20,6 +20,10 @@ GLM5 = "glm_moe_dsa"
 ROTATION = "rot.safetensors"
 INDEX = "*.safetensors.index.json"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+FORMATS = ("auto", "hf", "safetensors", "fastsafetensors", "mistral", "bitsandbytes", "pt", "npcache")
+"""Of `load-format`: those that read the directory's own files. The last two read none of its safetensors."""
+_UNINDEXED = FORMATS[-2:]
+_ELSEWHERE = ("hf-config-path", "config-format")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "*.tiktoken", "tiktoken.model", "tekken.json")
 POINTER = b"version https://git-lfs"
 LENGTH = 12
@@ -45,11 +49,13 @@ def look(at: Look) -> list[Finding]:
 
 
 def judge(name: str, group: Group, node: str, path: Path) -> list[Finding]:
-    what, args, told = f"model of {name}", node_args(group, node), config(path)
+    what, args = f"model of {name}", node_args(group, node)
+    elsewhere = any(args.get(flag) for flag in _ELSEWHERE)
+    told = {} if elsewhere else config(path)
     found = [*_complete(what, path, args), *_limits(what, told, args)]
-    if (path / ROTATION).exists():
-        cure = f"move {ROTATION} to another directory"
-        found.append(refusal(what, f"{path} holds {ROTATION}", f"weights without {ROTATION} beside them", cure))
+    if not elsewhere and not told and not (path / "params.json").exists():
+        again = f"fetch the model into {path} again"
+        found.insert(0, refusal(what, f"{path} has no config.json that can be read", "config.json", again))
     if is_glm5(told) and str(args.get("pipeline-parallel-size", "1")) not in ("1", "False"):
         cure = f"remove pipeline-parallel-size from groups.{name}.args, and use data and tensor parallel"
         found.append(refusal(what, "GLM-5 with pipeline parallel", "no pipeline parallel for GLM-5", cure))
@@ -76,35 +82,53 @@ def files(path: Path) -> dict[str, int]:
 
 
 def _complete(what: str, path: Path, args: Mapping[str, Any]) -> Iterator[Finding]:
-    again = f"fetch the model into {path} again"
-    if not config(path) and not (path / "params.json").exists():
-        yield refusal(what, f"{path} has no config.json that can be read", "config.json", again)
-    named, broken = indexed(path)
-    for index in broken:
-        yield refusal(what, f"{path}/{index} cannot be read", "an index of the weights", again)
-    sizes = files(path)
-    lacking = [f"{file} ({why})" for file in sorted(named) if (why := _lacking(path, file, sizes))]
-    if lacking:
-        more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
-        words = f"{path} lacks {', '.join(lacking[:_NAMED])}{more}"
-        yield refusal(what, words, "all files that its index names", again)
-    elif not named and not any(sizes.get(p.name) for pattern in WEIGHTS for p in path.glob(pattern)):
-        yield refusal(what, f"{path} has no weights", "weights", again)
+    again, sizes = f"fetch the model into {path} again", files(path)
+    reads = str(args.get("load-format") or FORMATS[0])
+    if reads in FORMATS:
+        yield from _weights(what, path, sizes, {} if reads in _UNINDEXED else indexed(path))
     own = any(sizes.get(p.name) for pattern in TOKENIZERS for p in path.glob(pattern))
     if not own and "tokenizer" not in args and "skip-tokenizer-init" not in args:
         yield warning(what, f"{path} has no tokenizer", "tokenizer.json or another", again)
 
 
-def indexed(path: Path) -> tuple[set[str], list[str]]:
-    """The files that the indexes of the weights name, and the indexes that cannot be read."""
-    named: set[str] = set()
-    broken = []
+def _weights(
+    what: str, path: Path, sizes: Mapping[str, int], indexes: Mapping[str, set[str] | None]
+) -> Iterator[Finding]:
+    """`indexes`: as `indexed` tells. Beside one whose files are all there, another one is a leftover."""
+    again, needed = f"fetch the model into {path} again", "all files that its index names"
+    if (path / ROTATION).exists():
+        cure = f"move {ROTATION} to another directory"
+        yield refusal(what, f"{path} holds {ROTATION}", f"weights without {ROTATION} beside them", cure)
+    lacking = {
+        index: [f"{file} ({why})" for file in sorted(named) if (why := _lacking(path, file, sizes))]
+        for index, named in indexes.items()
+        if named is not None
+    }
+    whole = [index for index, files in lacking.items() if not files]
+    for index in indexes:
+        if whole and index not in whole:
+            words = f"{path}/{index} does not fit the files that are there, while {whole[0]} does"
+            yield warning(what, words, needed, f"remove {index} if it is a leftover")
+        elif index not in lacking:
+            yield refusal(what, f"{path}/{index} cannot be read", "an index of the weights", again)
+    if not whole and (files := sorted({file for own in lacking.values() for file in own})):
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        yield refusal(what, f"{path} lacks {', '.join(files[:_NAMED])}{more}", needed, again)
+    elif not lacking and not any(sizes.get(p.name) for pattern in WEIGHTS for p in path.glob(pattern)):
+        yield refusal(what, f"{path} has no weights", "weights", again)
+
+
+def indexed(path: Path) -> dict[str, set[str] | None]:
+    """The files that each index of the weights names; None for an index that cannot be read."""
+    found: dict[str, set[str] | None] = {}
     for index in sorted(path.glob(INDEX)):
         try:
-            named |= {str(file) for file in dict(json.loads(index.read_bytes())["weight_map"]).values()}
+            named = {str(file) for file in dict(json.loads(index.read_bytes())["weight_map"]).values()}
         except (OSError, ValueError, KeyError, TypeError):
-            broken.append(index.name)
-    return named, broken
+            named = set()
+        # one that names nothing is none
+        found[index.name] = named or None
+    return found
 
 
 def _lacking(path: Path, file: str, sizes: Mapping[str, int]) -> str:
