@@ -2,9 +2,11 @@
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +101,16 @@ def test_the_interface_of_an_address() -> None:
     assert nic_of("127.0.0.7", HOST) == "lo"
     assert nic_of("10.0.0.9", HOST) is None
     assert "127.0.0.1" in interfaces()["lo"]
+
+
+def test_a_label_is_no_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry(address: str, family: int = socket.AF_INET) -> SimpleNamespace:
+        return SimpleNamespace(family=family, address=address)
+
+    seen = {"eth0:1": [entry("10.0.0.9")], "eth0": [entry("10.0.0.1"), entry("fe80::1", socket.AF_INET6)], "ib0": []}
+    monkeypatch.setattr("psutil.net_if_addrs", lambda: seen)
+    assert interfaces() == {"eth0": ("10.0.0.9", "10.0.0.1"), "ib0": ()}
+    assert nic_of("10.0.0.9") == "eth0"
 
 
 def test_a_program_is_beside_the_interpreter_then_in_path(tmp_path: Path) -> None:

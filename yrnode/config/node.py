@@ -17,10 +17,12 @@ def interfaces() -> dict[str, tuple[str, ...]]:
 
     import psutil
 
-    found = psutil.net_if_addrs().items()
-    return {
-        nic: tuple(entry.address for entry in entries if entry.family == socket.AF_INET) for nic, entries in found
-    }
+    found: dict[str, tuple[str, ...]] = {}
+    for label, entries in psutil.net_if_addrs().items():
+        # a second address may have a label, such as eth0:1, that names no interface
+        nic = label.partition(":")[0]
+        found[nic] = found.get(nic, ()) + tuple(e.address for e in entries if e.family == socket.AF_INET)
+    return found
 
 
 def this_node(
