@@ -1,4 +1,4 @@
-"""The datasystem client's copy knobs: what is out of range, does nothing, or cannot be enough is refused."""
+"""The datasystem client's copy knobs: out of range or too little is refused, what does nothing is a note."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from yrnode.config.copying import KNOBS
+from yrnode.config.copying import KNOBS, notes
 from yrnode.config.load import load
 from yrnode.model.errors import UsageError
 
@@ -57,10 +57,8 @@ def test_a_number_out_of_its_range_is_refused(side: str, name: str, tmp_path: Pa
     for value in (least - 1, "x", "", "1.5", "٣", *([most + 1] if most else [])):
         expected = [f'{knob}: "{value}" is out of range; write a whole number {range_}']
         assert env_faults(f"{knob}: '{value}'", tmp_path) == expected
-    workers = f", DS_{side}_PARALLEL_WORKER_NUM: 4" if name.startswith("PARALLEL_") and "WORKER" not in name else ""
-    pool = "" if name != "FFTS_PARALLEL_MIN_BYTES" else f", DS_HOST_ACL_SIZE: {10**9}"
     for value in (least, most or 10**9):
-        assert env_faults(f"{knob}: {value}{workers}{pool}", tmp_path) == []
+        assert env_faults(f"{knob}: {value}", tmp_path) == []
     assert env_faults(f"{knob}: '${{HERE}}'", tmp_path) == []
 
 
@@ -83,25 +81,14 @@ def test_every_table_of_variables_is_looked_at(table: str, line: int, key: str, 
     ]
 
 
-NOTHING = "it does nothing"
 TOGETHER = {
     "DS_H2D_MEMCPY_POLICY: direct, DS_H2D_PARALLEL_WORKER_NUM: 4, DS_H2D_PARALLEL_MIN_BYTES: 1": [],
     # the guides' way back is the number of workers alone
     "DS_H2D_MEMCPY_POLICY: direct, DS_H2D_PARALLEL_WORKER_NUM: 1, DS_H2D_PARALLEL_MIN_BYTES: 1": [],
-    # the SDK's own way of copying is not known here
-    "DS_D2H_FFTS_PARALLEL_WORKER_NUM: 4": [],
-    "DS_D2H_PARALLEL_AGGREGATE_NUM: 4": [
-        f"DS_D2H_PARALLEL_AGGREGATE_NUM: {NOTHING} without DS_D2H_PARALLEL_WORKER_NUM; write a number above 1 for "
-        "that, or remove this"
-    ],
-    "DS_H2D_MEMCPY_POLICY: ffts, DS_D2H_MEMCPY_POLICY: direct, DS_H2D_PARALLEL_WORKER_NUM: 4": [
-        f"DS_H2D_PARALLEL_WORKER_NUM: {NOTHING} while env.DS_H2D_MEMCPY_POLICY is ffts; remove it, or write direct "
-        "there"
-    ],
-    "DS_H2D_MEMCPY_POLICY: ffts, DS_D2H_MEMCPY_POLICY: direct, DS_D2H_FFTS_PARALLEL_MIN_BYTES: 4": [
-        f"DS_D2H_FFTS_PARALLEL_MIN_BYTES: {NOTHING} while env.DS_D2H_MEMCPY_POLICY is direct; remove it, or write "
-        "ffts there"
-    ],
+    "DS_H2D_MEMCPY_POLICY: direct, DS_H2D_FFTS_PARALLEL_WORKER_NUM: 1": [],
+    # what does nothing is no fault
+    "DS_D2H_PARALLEL_AGGREGATE_NUM: 4": [],
+    "DS_H2D_MEMCPY_POLICY: ffts, DS_H2D_PARALLEL_WORKER_NUM: 4": [],
     # pools
     "DS_H2D_MEMCPY_POLICY: direct, DS_DEVICE_ACL_SIZE: 0, DS_HOST_ACL_SIZE: 0": [],
     "DS_H2D_MEMCPY_POLICY: ffts, DS_DEVICE_ACL_SIZE: 0": [
@@ -111,19 +98,22 @@ TOGETHER = {
         "DS_HOST_ACL_SIZE: ffts stages what it copies there; write a size in bytes (huge_pages with ffts both ways "
         "needs none)"
     ],
-    "DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 100000000": [
-        "DS_HOST_ACL_SIZE: a request that goes parallel copies at least 134217728 bytes "
-        "(DS_H2D_FFTS_PARALLEL_MIN_BYTES), and DS_HOST_ACL_SIZE has 100000000; write a larger pool or a smaller "
-        "bound, or DS_H2D_FFTS_PARALLEL_WORKER_NUM: 1"
-    ],
+    # without it H2D copies directly
+    "DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 0": [],
+    "DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000": [],
     "DS_D2H_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 100000000": [],
+    "DS_D2H_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000": [
+        "DS_HOST_ACL_SIZE: a request that goes parallel copies at least 50331648 bytes "
+        "(DS_D2H_FFTS_PARALLEL_MIN_BYTES), and DS_HOST_ACL_SIZE has 1000; write a larger pool or a smaller bound, or "
+        "DS_D2H_FFTS_PARALLEL_WORKER_NUM: 1"
+    ],
     "DS_D2H_MEMCPY_POLICY: ffts, DS_D2H_FFTS_PARALLEL_MIN_BYTES: 2684354561": [
         "DS_D2H_FFTS_PARALLEL_MIN_BYTES: a request that goes parallel copies at least 2684354561 bytes "
         "(DS_D2H_FFTS_PARALLEL_MIN_BYTES), and DS_HOST_ACL_SIZE has 2684354560; write a larger pool or a smaller "
         "bound, or DS_D2H_FFTS_PARALLEL_WORKER_NUM: 1"
     ],
-    "DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000, DS_H2D_FFTS_PARALLEL_MIN_BYTES: 1000": [],
-    "DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000, DS_H2D_FFTS_PARALLEL_WORKER_NUM: 1": [],
+    "DS_D2H_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000, DS_D2H_FFTS_PARALLEL_MIN_BYTES: 1000": [],
+    "DS_D2H_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000, DS_D2H_FFTS_PARALLEL_WORKER_NUM: 1": [],
     "DS_ENABLE_REMOTE_H2D: 0": [],
     "DS_ENABLE_REMOTE_H2D: 1": [
         "DS_ENABLE_REMOTE_H2D: the workers have no device for it; write datasystem.remote_h2d, from which this "
@@ -144,19 +134,76 @@ BOTH = "DS_H2D_MEMCPY_POLICY: ffts, DS_D2H_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE
 def test_huge_pages_need_no_staging_on_the_host(tmp_path: Path) -> None:
     huge = "datasystem: {huge_pages: true}\n"
     assert env_faults(BOTH, tmp_path, huge) == []
-    assert env_faults(BOTH.replace("D2H_MEMCPY_POLICY: ffts", "D2H_MEMCPY_POLICY: direct"), tmp_path, huge) == [
+    assert env_faults(BOTH.replace("H2D_MEMCPY_POLICY: ffts", "H2D_MEMCPY_POLICY: direct"), tmp_path, huge) == [
         "DS_HOST_ACL_SIZE: ffts stages what it copies there; write a size in bytes (only ffts both ways needs none)"
     ]
-    assert env_faults("DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 5", tmp_path, huge) == []
+    assert env_faults("DS_D2H_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 5", tmp_path, huge) == []
     assert env_faults("DS_ENABLE_REMOTE_H2D: 1", tmp_path, huge.replace("}", ", remote_h2d: [0]}")) == []
 
 
-def test_a_knob_and_the_policy_that_idles_it_may_stand_in_two_tables(tmp_path: Path) -> None:
-    group = "groups: {g: {ranks: {n0: 1, n1: 1}, model: m, env: {DS_H2D_PARALLEL_WORKER_NUM: 2}}}\n"
-    text = HEAD.replace("10.0.0.2", "10.0.0.2, env: {DS_H2D_MEMCPY_POLICY: ffts}") + group
-    assert faults(text, tmp_path) == [
-        "3: groups.g.env.DS_H2D_PARALLEL_WORKER_NUM: it does nothing while nodes.n1.env.DS_H2D_MEMCPY_POLICY is "
-        "ffts; remove it, or write direct there"
-    ]
+def test_what_a_script_may_have_set_is_not_judged(tmp_path: Path) -> None:
+    env = "DS_D2H_MEMCPY_POLICY: ffts, DS_D2H_FFTS_PARALLEL_MIN_BYTES: 2684354561"
+    assert env_faults(env, tmp_path, "env_from: [/x/set_env.sh]\n") == []
+
+
+def test_what_two_tables_say_together(tmp_path: Path) -> None:
+    group = "groups: {g: {ranks: {n0: 1, n1: 1}, model: m, env: {DS_HOST_ACL_SIZE: 0}}}\n"
+    text = HEAD.replace("10.0.0.2", "10.0.0.2, env: {DS_D2H_MEMCPY_POLICY: ffts}") + group
+    (line,) = faults(text, tmp_path)
+    assert line.startswith("3: groups.g.env.DS_HOST_ACL_SIZE: ffts stages")
     # unset is as if not written
-    assert faults(text.replace("m, env", "m, unset: [DS_H2D_MEMCPY_POLICY], env"), tmp_path) == []
+    assert faults(text.replace("m, env", "m, unset: [DS_D2H_MEMCPY_POLICY], env"), tmp_path) == []
+
+
+def env(text: str) -> dict[str, str]:
+    return dict(pair.split(": ") for pair in text.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("variables", "huge", "name", "words"),
+    [
+        ("DS_D2H_PARALLEL_AGGREGATE_NUM: 4", False, "DS_D2H_PARALLEL_AGGREGATE_NUM", "without DS_D2H_PARALLEL_WORK"),
+        ("DS_D2H_PARALLEL_MIN_BYTES: 4", False, "DS_D2H_PARALLEL_MIN_BYTES", "it does nothing without"),
+        (
+            "DS_H2D_MEMCPY_POLICY: ffts, DS_H2D_PARALLEL_WORKER_NUM: 4",
+            *(False, "DS_H2D_PARALLEL_WORKER_NUM", "while DS_H2D_MEMCPY_POLICY is ffts; remove it, or write direct"),
+        ),
+        (
+            "DS_D2H_MEMCPY_POLICY: direct, DS_D2H_FFTS_PARALLEL_MIN_BYTES: 4",
+            *(False, "DS_D2H_FFTS_PARALLEL_MIN_BYTES", "it does nothing while DS_D2H_MEMCPY_POLICY is direct"),
+        ),
+        ("DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 0", False, "DS_HOST_ACL_SIZE", "H2D copies directly"),
+        ("DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 0", True, "DS_HOST_ACL_SIZE", "H2D copies directly"),
+        ("DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000", False, "DS_HOST_ACL_SIZE", "at least 134217728 bytes"),
+        (
+            "DS_H2D_MEMCPY_POLICY: ffts, DS_H2D_FFTS_PARALLEL_MIN_BYTES: 2684354561",
+            *(False, "DS_H2D_FFTS_PARALLEL_MIN_BYTES", "DS_HOST_ACL_SIZE has 2684354560"),
+        ),
+    ],
+)
+def test_what_does_nothing_or_is_done_another_way_is_a_note(
+    variables: str, huge: bool, name: str, words: str
+) -> None:
+    ((said, text),) = notes(env(variables), huge)
+    assert said == name
+    assert words in text
+    assert "; " in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "huge"),
+    [
+        ("DS_H2D_MEMCPY_POLICY: direct, DS_H2D_PARALLEL_WORKER_NUM: 4, DS_H2D_PARALLEL_MIN_BYTES: 1", False),
+        # the guides' ways back
+        ("DS_H2D_MEMCPY_POLICY: direct, DS_H2D_PARALLEL_WORKER_NUM: 1, DS_H2D_PARALLEL_MIN_BYTES: 1", False),
+        ("DS_H2D_MEMCPY_POLICY: direct, DS_H2D_FFTS_PARALLEL_WORKER_NUM: 1", False),
+        ("DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1000, DS_H2D_FFTS_PARALLEL_WORKER_NUM: 1", False),
+        # the SDK's own way of copying is not known here
+        ("DS_D2H_FFTS_PARALLEL_WORKER_NUM: 4", False),
+        (BOTH, True),
+        # what a script has set may be anything
+        ("DS_H2D_MEMCPY_POLICY: ffts, DS_HOST_ACL_SIZE: 1G, DS_H2D_PARALLEL_MIN_BYTES: x", False),
+    ],
+)
+def test_nothing_to_note(variables: str, huge: bool) -> None:
+    assert notes(env(variables), huge) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.preflight.build import CLUSTER, look, verdicts
 from yrnode.config.ports import PortUse
 from yrnode.model.memory import Memory, MemoryNeed
-from yrnode.preflight import clock, disks, memory, network, pages, ranges, seed
+from yrnode.preflight import clock, copying, disks, memory, network, pages, ranges, seed
 
 MIB = 1024**2
 GIB = 1024**3
@@ -289,6 +289,18 @@ def test_a_liveness_file_elsewhere(tmp_path: Path) -> None:
     elsewhere = CLUSTER.replace("64MB}", f"64MB, args: {{liveness_check_path: {tmp_path}/x}}}}")
     assert verdicts(disks.look(look(tmp_path, elsewhere))) == ["good", "warning"]
     assert verdicts(disks.look(look(tmp_path))) == ["good"]
+
+
+# copying
+
+
+def test_a_variable_that_does_nothing_is_told_with_its_ranks(tmp_path: Path) -> None:
+    text = CLUSTER + "env: {DS_H2D_MEMCPY_POLICY: direct, DS_H2D_FFTS_PARALLEL_WORKER_NUM: 4}\n"
+    (found,) = copying.look(look(tmp_path, text))
+    assert found.verdict == "warning"
+    assert found.found.startswith("DS_H2D_FFTS_PARALLEL_WORKER_NUM of rank/serve/0, rank/serve/1: it does nothing")
+    assert found.cure == "remove it, or write ffts there"
+    assert verdicts(copying.look(look(tmp_path))) == ["good"]
 
 
 # the seed

@@ -1,6 +1,6 @@
 """How the datasystem's client copies between host and NPU: variables with a range, and what they need to do anything.
 
-Pure.
+What cannot work is a fault of the file; what only does nothing, or is done another way, is a note. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from yrnode.config.cluster import Cluster
 from yrnode.config.render import env_layers, env_tables
-from yrnode.config.yaml import KeyPath, dotted
+from yrnode.config.yaml import KeyPath
 
 Fault = tuple[KeyPath, str]
 
@@ -46,6 +46,11 @@ def _knobs(side: str) -> dict[str, Knob]:
 
 
 KNOBS = {side: _knobs(side) for side in SIDES}
+_WORKERS = {
+    (side, policy): f"DS_{side}_{prefix}PARALLEL_WORKER_NUM"
+    for side in SIDES
+    for policy, prefix in (("direct", ""), ("ffts", "FFTS_"))
+}
 _RANGES = {
     **{name: knob for knobs in KNOBS.values() for name, knob in knobs.items()},
     HOST_POOL: Knob(0),
@@ -96,60 +101,72 @@ def _fits(value: str, knob: Knob) -> bool:
 
 def _together(cluster: Cluster, env: Mapping[str, tuple[KeyPath, str]]) -> Iterator[Fault]:
     """`env`: each variable's table and value."""
-    for side in SIDES:
-        yield from _idle(side, env)
-    yield from _pools(cluster, env)
-    given = env.get(REMOTE_H2D)
-    if given is not None and given[1] == "1" and not cluster.datasystem.remote_h2d:
-        text = "the workers have no device for it; write datasystem.remote_h2d, from which this follows, or remove it"
-        yield (*given[0], REMOTE_H2D), text
-
-
-def _idle(side: str, env: Mapping[str, tuple[KeyPath, str]]) -> Iterator[Fault]:
-    """Knobs that do nothing. With the number of workers put back to 1 the others may stay: so one goes back."""
-    policy = f"DS_{side}_MEMCPY_POLICY"
-    for name, knob in KNOBS[side].items():
-        if name not in env:
-            continue
-        path = (*env[name][0], name)
-        if policy in env and env[policy][1] != knob.policy:
-            there = dotted((*env[policy][0], policy))
-            yield path, f"it does nothing while {there} is {env[policy][1]}; remove it, or write {knob.policy} there"
-        elif knob.needs and knob.needs not in env:
-            yield path, f"it does nothing without {knob.needs}; write a number above 1 for that, or remove this"
-
-
-def _pools(cluster: Cluster, env: Mapping[str, tuple[KeyPath, str]]) -> Iterator[Fault]:
-    """Staging memory of FFTS that cannot be enough, whatever the sizes of the objects are.
-
-    On the NPU twice the largest object of each worker is needed, and no size of an object is in the file: only an
-    empty pool is too small for certain. On the host it is all that a request copies, of which a request that goes
-    parallel has at least the bound below which it does not. Huge pages need none.
-    """
-    sides = [side for side in SIDES if env.get(f"DS_{side}_MEMCPY_POLICY", ((), ""))[1] == "ffts"]
-    if not sides:
-        return
-    if DEVICE_POOL in env and int(env[DEVICE_POOL][1]) == 0:
+    values = {name: value for name, (_, value) in env.items()}
+    sides = _ffts(values)
+    if sides and int(values.get(DEVICE_POOL, "1")) == 0:
         yield (*env[DEVICE_POOL][0], DEVICE_POOL), "ffts stages twice its largest object there; write a size in bytes"
     huge = cluster.datasystem.huge_pages
-    if huge and (len(sides) == len(SIDES) or HOST_POOL not in env):
-        return
-    if HOST_POOL in env and int(env[HOST_POOL][1]) == 0:
+    if "D2H" in sides and _empty(values, huge):
         cure = "huge_pages with ffts both ways needs none" if not huge else "only ffts both ways needs none"
         yield (*env[HOST_POOL][0], HOST_POOL), f"ffts stages what it copies there; write a size in bytes ({cure})"
-        return
-    if huge:
-        return
-    for side in sides:
-        yield from _parallel_host(side, env)
+    elif "D2H" in sides and not huge and not cluster.env_from and (few := _too_few("D2H", values)):
+        # what a script sets besides is known only on the host
+        at = HOST_POOL if HOST_POOL in env else _bound("D2H")
+        yield (*env[at][0], at), few
+    if values.get(REMOTE_H2D) == "1" and not cluster.datasystem.remote_h2d:
+        text = "the workers have no device for it; write datasystem.remote_h2d, from which this follows, or remove it"
+        yield (*env[REMOTE_H2D][0], REMOTE_H2D), text
 
 
-def _parallel_host(side: str, env: Mapping[str, tuple[KeyPath, str]]) -> Iterator[Fault]:
-    bound, workers = f"DS_{side}_FFTS_PARALLEL_MIN_BYTES", f"DS_{side}_FFTS_PARALLEL_WORKER_NUM"
-    least = int(env[bound][1]) if bound in env else _FFTS_MIN_BYTES[side]
-    pool = int(env[HOST_POOL][1]) if HOST_POOL in env else _HOST_POOL_BYTES
-    if pool >= least or env.get(workers, ((), ""))[1] == "1":
-        return
-    at = HOST_POOL if HOST_POOL in env else bound
+def notes(given: Mapping[str, str], huge: bool) -> list[tuple[str, str]]:
+    """What does nothing, or is not done as it says, in one rank's variables: each with why and the cure.
+
+    It works all the same: H2D copies directly where ffts has no memory. `huge`: the worker has huge pages.
+    """
+    env = {n: v for n, v in given.items() if n in _POLICY_NAMES or (n in _RANGES and _fits(v, _RANGES[n]))}
+    found = [note for side in SIDES for note in _idle(side, env)]
+    sides = _ffts(env)
+    if "H2D" in sides and _empty(env, huge):
+        found.append((HOST_POOL, "ffts has no memory to stage in, so H2D copies directly; write a size in bytes"))
+    elif "H2D" in sides and not huge and (few := _too_few("H2D", env)):
+        found.append((HOST_POOL if HOST_POOL in env else _bound("H2D"), f"H2D then copies directly: {few}"))
+    return found
+
+
+def _idle(side: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Knobs that do nothing. Where the number of workers is put back to 1, as the guides say, the others may stay."""
+    policy = f"DS_{side}_MEMCPY_POLICY"
+    for name, knob in KNOBS[side].items():
+        if name not in env or env.get(_WORKERS[side, knob.policy]) == "1":
+            continue
+        if policy in env and env[policy] != knob.policy:
+            yield name, f"it does nothing while {policy} is {env[policy]}; remove it, or write {knob.policy} there"
+        elif knob.needs and knob.needs not in env:
+            yield name, f"it does nothing without {knob.needs}; write a number above 1 for that, or remove this"
+
+
+def _ffts(env: Mapping[str, str]) -> list[str]:
+    return [side for side in SIDES if env.get(f"DS_{side}_MEMCPY_POLICY") == "ffts"]
+
+
+def _empty(env: Mapping[str, str], huge: bool) -> bool:
+    """Whether FFTS has nothing to stage in on the host, and needs it: only both ways on huge pages need nothing."""
+    return int(env.get(HOST_POOL, "1")) == 0 and not (huge and len(_ffts(env)) == len(SIDES))
+
+
+def _bound(side: str) -> str:
+    return f"DS_{side}_FFTS_PARALLEL_MIN_BYTES"
+
+
+def _too_few(side: str, env: Mapping[str, str]) -> str:
+    """Why FFTS' memory on the host cannot be enough, whatever the sizes of the objects are; empty where it may be.
+
+    It holds all that a request copies, and one that goes parallel copies at least the bound below which it does not.
+    """
+    bound, workers = _bound(side), _WORKERS[side, "ffts"]
+    least = int(env.get(bound, _FFTS_MIN_BYTES[side]))
+    pool = int(env.get(HOST_POOL, _HOST_POOL_BYTES))
+    if pool >= least or env.get(workers) == "1":
+        return ""
     text = f"a request that goes parallel copies at least {least} bytes ({bound}), and {HOST_POOL} has {pool}"
-    yield (*env[at][0], at), f"{text}; write a larger pool or a smaller bound, or {workers}: 1"
+    return f"{text}; write a larger pool or a smaller bound, or {workers}: 1"

@@ -12,6 +12,7 @@ from yrnode.preflight import (
     ascend,
     binaries,
     clock,
+    copying,
     datadirs,
     disks,
     links,
@@ -43,6 +44,7 @@ QUICK: Mapping[str, Check] = {
     "clock": clock.look,
     "disks": disks.look,
     "hash seed": seed.look,
+    "copying": copying.look,
     "models": weights.look,
     "CANN and driver": ascend.look,
 }
