@@ -333,15 +333,9 @@ CANNOT_WORK = {
     FILE
     + "env: {HCCL_IF_BASE_PORT: 80}\n": '4: env.HCCL_IF_BASE_PORT: "80" is no port that HCCL takes; write one from '
     "1024 to 65520",
-    HEAD + HCCL + "env: {HCCL_IF_BASE_PORT: 50000}\n": "6: env.HCCL_IF_BASE_PORT: a and b on n0 would have the same "
-    "ports; write two in groups.a.env and groups.b.env, or remove it",
     HEAD
     + HCCL.replace("port: 7000", "port: 7000, env: {HCCL_IF_BASE_PORT: 61010}"): "5: groups.b.env.HCCL_IF_BASE_PORT: "
     "port 61010 of n0 is used by HCCL of a (groups.a) too; write another port",
-    # HCCL's own range, where nothing is said
-    group(
-        "ranks: {n0: 2}\n    port: 60031"
-    ): "7: groups.serve.port: port 60031 of n0 is used by HCCL of serve (groups.serve) too; write another port",
     FILE + "router: {node: n7, kind: vllm-router}\n": "4: router.node: there is no node n7; known: n0, n1",
     FILE + "router: {node: n0, kind: vllm-router, group: x}\n": "4: router.group: there is no group x; known: serve",
     FILE + "router: {node: n0}\n": "4: router: ascend-proxy needs script; write the path of vllm-ascend's proxy",

@@ -152,7 +152,7 @@ def test_fixed_ports_of_a_node_include_mooncakes(pair: Cluster) -> None:
         "the datasystem worker": (18481, 18481),
         "group decode": (6600, 6601),
         "Mooncake of decode": (30108, 30115),
-        "HCCL of decode": (60000, 60031),
+        "HCCL of decode": (60000, 60007),
         "yrnode's HTTP interface": (8470, 8470),
     }
     assert {use.what for use in node_ports(pair, "p0")} >= {

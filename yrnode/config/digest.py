@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from yrnode.config import hccl
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import data_parallel_size
 
@@ -21,6 +22,10 @@ def group_digest(cluster: Cluster, name: str) -> str:
     if group.kv_connector.mooncake is not None and group.peer is not None:
         # its ranks are told of the other group's sizes
         meant += [data_parallel_size(cluster.groups[group.peer]), cluster.groups[group.peer].tensor_parallel]
+    # it depends on where in the file the group stands
+    base = hccl.derived_base(cluster, name)
+    if base is not None:
+        meant.append({hccl.BASE_PORT: base})
     return _digest(meant)
 
 

@@ -1,12 +1,13 @@
 """HCCL's ports on the host, where a group's devices find each other: a range for each group of a node. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from yrnode.config import layout
 from yrnode.config.cluster import Cluster
 from yrnode.config.render import env_layers, env_tables
-from yrnode.config.yaml import KeyPath, dotted
+from yrnode.config.yaml import KeyPath
 
 BASE_PORT = "HCCL_IF_BASE_PORT"
 PORT_RANGE = "HCCL_HOST_SOCKET_PORT_RANGE"
@@ -17,6 +18,16 @@ COUNT = 32
 LOWEST, HIGHEST = 1024, 65520
 # above the ports that Linux deals out
 _FIRST = 61000
+
+
+@dataclass(frozen=True)
+class Range:
+    """`path`: the key that says so. `implied`: nothing does, and it is HCCL's own, as far as devices reach."""
+
+    first: int
+    count: int
+    path: KeyPath
+    implied: bool = False
 
 
 def used(cluster: Cluster, name: str, node: str) -> bool:
@@ -47,33 +58,28 @@ def typed(cluster: Cluster, name: str, node: str, variable: str) -> tuple[KeyPat
     return next((((*path, variable), env[variable]) for path, env in layers if variable in env), None)
 
 
-def range_of(cluster: Cluster, name: str, node: str) -> tuple[KeyPath, int] | None:
-    """Where the group's range begins on a node, and the key that says so; None where nothing is known of it."""
+def range_of(cluster: Cluster, name: str, node: str) -> Range | None:
+    """The group's ports on a node; None where nothing is known of them."""
     if not used(cluster, name, node) or typed(cluster, name, node, PORT_RANGE):
         return None
     given = typed(cluster, name, node, BASE_PORT)
     if given is None:
-        return ("groups", name), derived_base(cluster, name) or DEFAULT
+        at: KeyPath = ("groups", name)
+        base = derived_base(cluster, name)
+        if base is not None:
+            return Range(base, COUNT, at)
+        # a device takes the base and its own number
+        reach = max(layout.node_devices(cluster.groups[name], node)) + 1
+        return Range(DEFAULT, min(COUNT, reach), at, implied=True)
     path, value = given
     # what stands for another variable is known only on the host
-    return (path, int(value)) if value.isdecimal() else None
+    return Range(int(value), COUNT, path) if value.isdecimal() else None
 
 
 def faults(cluster: Cluster) -> Iterator[tuple[KeyPath, str]]:
-    """Values that HCCL does not take, and one that several groups of a node would share."""
+    """Values that HCCL does not take."""
     for path, env in env_tables(cluster):
         value = env.get(BASE_PORT, "${}")
         if "${" not in value and not (value.isdecimal() and LOWEST <= int(value) <= HIGHEST):
             text = f'"{value}" is no port that HCCL takes; write one from {LOWEST} to {HIGHEST}'
             yield (*path, BASE_PORT), text
-    for node in cluster.nodes:
-        first: dict[KeyPath, str] = {}
-        for name in cluster.groups:
-            given = typed(cluster, name, node, BASE_PORT)
-            if given is None or range_of(cluster, name, node) is None:
-                continue
-            other = first.setdefault(given[0], name)
-            if other != name:
-                both = " and ".join(dotted(("groups", group, "env")) for group in (other, name))
-                text = f"{other} and {name} on {node} would have the same ports; write two in {both}, or remove it"
-                yield given[0], text

@@ -12,12 +12,14 @@ LAST_PORT = 65535
 
 @dataclass(frozen=True)
 class PortUse:
-    """Ports `first` to `last` that one thing listens on."""
+    """Ports `first` to `last` that one thing listens on. `hccl`: of devices; `implied`: by its own default."""
 
     first: int
     last: int
     what: str
     path: KeyPath
+    hccl: bool = False
+    implied: bool = False
 
 
 def node_ports(cluster: Cluster, node: str) -> list[PortUse]:
@@ -31,7 +33,8 @@ def node_ports(cluster: Cluster, node: str) -> list[PortUse]:
     for name in cluster.groups:
         found = hccl.range_of(cluster, name, node)
         if found is not None:
-            use(found[1], f"HCCL of {name}", *found[0], count=hccl.COUNT)
+            last = found.first + found.count - 1
+            uses.append(PortUse(found.first, last, f"HCCL of {name}", found.path, hccl=True, implied=found.implied))
     if node in layout.etcd_nodes(cluster):
         use(cluster.etcd.client_port, "etcd's client port", "etcd", "client_port")
         use(cluster.etcd.peer_port, "etcd's peer port", "etcd", "peer_port")
@@ -56,7 +59,10 @@ def node_ports(cluster: Cluster, node: str) -> list[PortUse]:
 
 
 def overlaps(cluster: Cluster) -> Iterator[tuple[KeyPath, str]]:
-    """A fault for each two uses of one port on one node, and for ranges that leave the port numbers."""
+    """A fault for each two uses of one port on one node, and for ranges that leave the port numbers.
+
+    Not for two that may get along: see `doubts`.
+    """
     said: set[tuple[KeyPath, KeyPath]] = set()
     for node in cluster.nodes:
         uses = node_ports(cluster, node)
@@ -64,8 +70,28 @@ def overlaps(cluster: Cluster) -> Iterator[tuple[KeyPath, str]]:
             if use.last > LAST_PORT:
                 yield use.path, f"it reaches port {use.last} on {node}; write a lower port"
             for other in uses[:at]:
-                met = max(use.first, other.first)
-                if met <= min(use.last, other.last) and (other.path, use.path) not in said:
+                met = _met(use, other)
+                if met and not _unsure(use, other) and (other.path, use.path) not in said:
                     said.add((other.path, use.path))
                     there = f"{other.what} ({dotted(other.path)})"
                     yield use.path, f"port {met} of {node} is used by {there} too; write another port"
+
+
+def doubts(cluster: Cluster, node: str) -> Iterator[tuple[PortUse, PortUse, int]]:
+    """Two uses that may meet at a port, though nobody knows it: HCCL's own range, or one that two groups have."""
+    uses = node_ports(cluster, node)
+    for at, use in enumerate(uses):
+        for other in uses[:at]:
+            if (met := _met(use, other)) and _unsure(use, other):
+                yield other, use, met
+
+
+def _met(one: PortUse, other: PortUse) -> int:
+    """The first port that both use; 0 where there is none."""
+    met = max(one.first, other.first)
+    return met if met <= min(one.last, other.last) else 0
+
+
+def _unsure(one: PortUse, other: PortUse) -> bool:
+    # from one base on, each device of the two groups has a port of its own
+    return one.implied or other.implied or (one.hccl and other.hccl and one.first == other.first)
