@@ -20,10 +20,10 @@ from tests.support.etcd import ETCD_35, free_port, start_etcd
 from yrnode.components import node
 from yrnode.components.host import Host
 from yrnode.config.load import load
-from yrnode.preflight import ascend, npus
+from yrnode.preflight import ascend, npus, places
 from yrnode.preflight.finding import Look
 from yrnode.preflight.host import QUICK, admission, problems, together
-from yrnode.residue import orphans
+from yrnode.residue import inventory, orphans
 
 CALLER = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -109,6 +109,12 @@ def test_what_runs_already_is_taken_over_whatever_the_host_looks_like(
     taken, said = admission(host, node.specs(host))
     assert taken == []
     assert set(refused) <= set(said)
+    # what has erased its environment is known by its record
+    monkeypatch.setattr(orphans, "find", lambda *_: [])
+    assert admission(host, node.specs(host))[0] == refused
+    monkeypatch.setattr(inventory, "recorded", lambda _: [os.getpid()])
+    assert admission(host, node.specs(host))[0] == []
+    assert places.runs(host)
 
 
 def test_what_is_not_certain_stops_no_start(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

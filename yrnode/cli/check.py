@@ -90,6 +90,7 @@ def _look(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Finding], li
     from yrnode.config.node import nic_of, this_node
     from yrnode.preflight import host as preflight
     from yrnode.preflight.finding import Look
+    from yrnode.preflight.places import runs
     from yrnode.store.connect import refuse_unusable
 
     refuse_unusable(cluster)
@@ -106,14 +107,13 @@ def _look(cluster: Cluster, args: argparse.Namespace) -> tuple[list[Finding], li
     if nic_of(host.address) is None:
         # another host's node: nothing here would be its
         return [], notes
-    at = Look(host, specs, _runs(host))
-    if not at.runs:
-        return preflight.everything(at), notes
+    if not _held(host):
+        return preflight.everything(Look(host, specs, runs(host))), notes
     # it knows the other nodes
-    return preflight.everything(at, lambda _: _of_daemon(cluster, args)), notes
+    return preflight.everything(Look(host, specs, True), lambda _: _of_daemon(cluster, args)), notes
 
 
-def _runs(host: Host) -> bool:
+def _held(host: Host) -> bool:
     try:
         return held(host.places.state_dir)
     except OSError:

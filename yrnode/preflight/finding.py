@@ -65,8 +65,8 @@ class Once:
 
 @dataclass(frozen=True)
 class Look:
-    """Whom the checks look at. `runs`: a yrnode runs this node, so what it holds is no hindrance. `root`: where /proc
-    and /usr are found. `once`: what several checks ask for.
+    """Whom the checks look at. `runs`: something of this node does, so what it holds is no hindrance. `root`: where
+    /proc and /usr are found. `once`: what several checks ask for.
     """
 
     host: Host

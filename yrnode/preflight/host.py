@@ -32,7 +32,6 @@ from yrnode.preflight import (
     weights,
 )
 from yrnode.preflight.finding import Finding, Look, Verdict, good, refused, warning
-from yrnode.residue import orphans
 
 Check = Callable[[Look], list[Finding]]
 QUICK_S, ALL_S = 2.0, 8.0
@@ -92,7 +91,7 @@ def admission(host: Host, specs: Sequence[ComponentSpec]) -> tuple[list[str], li
     """What `yrnode run` refuses with, and what it only says, blockers first; a line each, with the cure."""
     if unfit := problems(host, specs):
         return unfit, []
-    runs = bool(orphans.find(f"{host.cluster.cluster}/{host.node}/", host.places.state_dir))
+    runs = places.runs(host)
     found = together(QUICK, Look(host, specs, runs), QUICK_S)
     said = [f for verdict in (Verdict.BLOCKER, Verdict.WARNING) for f in found if f.verdict is verdict]
     # what runs here must be taken over, whatever this host has come to look like
@@ -100,10 +99,11 @@ def admission(host: Host, specs: Sequence[ComponentSpec]) -> tuple[list[str], li
     return [f.line for f in refusing], [f.line for f in said if f not in refusing]
 
 
-def everything(at: Look, others: Check = nodes.look) -> list[Finding]:
-    """All checks, in ALL_S seconds at most. `others`: what tells of the other nodes; left out, the store."""
-    checks: dict[str, Check] = {**QUICK, **SLOW, nodes.NAME: others}
-    if not at.runs:
+def everything(at: Look, daemon: Check | None = None) -> list[Finding]:
+    """All checks, in ALL_S seconds at most. `daemon`: what the yrnode that runs here tells of the other nodes; where
+    there is none, the store does."""
+    checks: dict[str, Check] = {**QUICK, **SLOW, nodes.NAME: daemon or nodes.look}
+    if daemon is None:
         # what a yrnode that runs holds itself would only look taken
         checks = {"start": lambda at: starting(at.host, at.specs), **checks}
     return together(checks, at, ALL_S)

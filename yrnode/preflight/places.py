@@ -8,13 +8,20 @@ from pathlib import Path
 from yrnode.components import datasystem
 from yrnode.components.host import Host
 from yrnode.model.spec import ComponentSpec
-from yrnode.residue import orphans
+from yrnode.process.launch import Owner
+from yrnode.residue import inventory
 
 LEAST_BYTES = 64 * 1024**2
 LEAST_INODES = 256
 LONGEST_SOCKET = 107
 _SOCKET = "yrnode.sock"
 _ENGINE_SOCKET = len("/00000000-0000-0000-0000-000000000000")
+
+
+def runs(host: Host) -> bool:
+    """Whether anything of this node runs, with a yrnode or without one."""
+    owner = Owner(f"{host.cluster.cluster}/{host.node}", host.places.state_dir, host.places.run_dir)
+    return inventory.runs(owner)
 
 
 def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
@@ -24,8 +31,8 @@ def problems(host: Host, specs: list[ComponentSpec]) -> list[str]:
         if spec.data_dir is not None:
             wanted["etcd.data_dir"] = spec.data_dir
     # a daemon must take over what runs, also on a full disk
-    runs = bool(orphans.find(f"{host.cluster.cluster}/{host.node}/", places.state_dir))
-    found = [f"{name} {path}: {why}" for name, path in wanted.items() if (why := _unusable(path, runs))]
+    living = runs(host)
+    found = [f"{name} {path}: {why}" for name, path in wanted.items() if (why := _unusable(path, living))]
     socket = os.fsencode(places.run_dir / _SOCKET)
     if len(socket) > LONGEST_SOCKET:
         found.append(f"run_dir {places.run_dir}: too long for a socket ({len(socket)} bytes); use a shorter path")

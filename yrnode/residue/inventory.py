@@ -77,6 +77,11 @@ def records(scope: Scope) -> dict[str, Record]:
     return kept
 
 
+def runs(owner: Owner) -> bool:
+    """Whether anything of this node lives: known by its mark, or where its environment is erased by its record."""
+    return bool(orphans.find(f"{owner.name}/", owner.home) or recorded(Scope(owner, (), False)))
+
+
 def recorded(scope: Scope) -> list[table.Proc]:
     """The living processes of the instances that run_dir remembers."""
     return [p for procs in _lives(scope).members.values() for p in procs]
