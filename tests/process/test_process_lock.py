@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from yrnode.model.errors import UsageError
+from yrnode.process import lock
 from yrnode.process.lock import NodeLock
 
 
@@ -23,6 +26,18 @@ def test_a_second_one_is_refused_with_the_firsts_pid(tmp_path: Path) -> None:
     with NodeLock(state):
         assert (state / "yrnode.lock").read_text() == f"{os.getpid()}\n"
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_who_only_looks_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE_S", 30.0)
+    (tmp_path / lock.NAME).touch()
+    fd = os.open(tmp_path / lock.NAME, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    looking = threading.Timer(0.05, os.close, [fd])
+    looking.start()
+    with NodeLock(tmp_path):
+        assert lock.held(tmp_path)
+    looking.join()
 
 
 HOLD = """

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 
 from yrnode.model.errors import UsageError
 
 NAME = "yrnode.lock"
+PATIENCE_S, AGAIN_S = 0.2, 0.01
 
 
 def held(state_dir: Path) -> bool:
@@ -28,6 +30,20 @@ def held(state_dir: Path) -> bool:
     return False
 
 
+def _taken(fd: int) -> bool:
+    """Whether the lock is ours now. Whoever only looks holds it for an instant."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(AGAIN_S)
+        else:
+            return True
+
+
 class NodeLock:
     """Held as long as this object lives. UsageError where another yrnode holds it."""
 
@@ -38,14 +54,12 @@ class NodeLock:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as e:
             raise UsageError(f"{path} cannot be opened: {e.strerror}; remove it, or use another state_dir") from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(self._fd):
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
             raise UsageError(
                 f"another yrnode (pid {holder}) runs this node from {state_dir}; stop it, or use another state_dir"
-            ) from None
+            )
         # on a full disk the lock holds all the same, only nobody can read whose it is
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, 0)
