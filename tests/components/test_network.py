@@ -69,6 +69,13 @@ def test_on_a_loopback_address_gloo_alone_is_told(demo: Host, host_of: HostOf) -
     assert hccl.range_of(host_of(loopback, "n1").cluster, "b", "n1") is None
 
 
+def test_an_address_that_lives_on_lo_tells_no_interface(host_of: HostOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "nic_of", lambda _: "lo")
+    assert told(host_of(BASE), "rank/serve/0") == {"HCCL_IF_IP": "10.0.0.1"}
+    # one that is typed is what is meant
+    assert told(host_of(BASE.replace("10.0.0.1", "10.0.0.1, nic: lo")), "rank/serve/0") == on("10.0.0.1", "lo")
+
+
 def test_an_interface_that_only_the_node_knows(host_of: HostOf, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rendered elsewhere it is said so; at a start it is left to vLLM."""
     spec = by_name(host_of(BASE))["rank/serve/0"]
