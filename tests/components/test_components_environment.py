@@ -132,15 +132,17 @@ def test_what_is_taken_over() -> None:
         ({"A": "${A}:${A}"}, "a:a"),
         ({"A": "${NONE}"}, ""),
         # an empty path would mean the working directory; what is typed stays
-        ({"A": "/x:${NONE}:/y:${NONE}"}, "/x:/y"),
-        ({"A": "/x::${B}:"}, "/x::b:"),
+        ({"MY_PATH": "/x:${NONE}:/y:${NONE}"}, "/x:/y"),
+        ({"MY_PATH": "/x::${B}:"}, "/x::b:"),
+        # no list of paths
+        ({"A": "host:${NONE}:/y:${NONE}"}, "host::/y:"),
         ({"A": "$B ${b-} ${} $${B}"}, "$B ${b-} ${} $b"),
         # what a value brings in is not looked at again
         ({"B": "${C}", "A": "${B}"}, "${D}"),
     ],
 )
 def test_expansion(values: dict[str, str], expected: str) -> None:
-    assert expand(values, {"A": "a", "B": "b", "C": "${D}", "D": "d"})["A"] == expected
+    assert expand(values, {"A": "a", "B": "b", "C": "${D}", "D": "d"})[list(values)[-1]] == expected
 
 
 def write(tmp_path: Path, text: str, name: str = "x.sh") -> Path:

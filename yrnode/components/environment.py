@@ -45,12 +45,14 @@ def base(caller: Mapping[str, str], *, engine: bool = False) -> dict[str, str]:
 def expand(values: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     """`before` with `values` over it; `${NAME}` in a value stands for what NAME was so far, or for nothing.
 
-    In a list of paths nothing takes its colon along: an empty path would mean the working directory.
+    In a list of paths, whose name ends in PATH, nothing takes its colon along: an empty path would mean the working
+    directory.
     """
     out = dict(before)
     for name, value in values.items():
         filled = [(part, _VARIABLE.sub(lambda m: out.get(m[1], ""), part)) for part in value.split(":")]
-        out[name] = ":".join(full for part, full in filled if full or not part)
+        paths = name.endswith("PATH")
+        out[name] = ":".join(full for part, full in filled if full or not part or not paths)
     return out
 
 
