@@ -75,6 +75,13 @@ def test_this_python_is_asked(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == [*before, tmp_path / "cluster.yaml"]
 
 
+def test_another_backend_needs_nothing_of_the_datasystem(tmp_path: Path) -> None:
+    text = CLUSTER.replace("[python, -m, x]", f"[{sys.executable}, -m, x]")
+    other = text.replace("ascend_store: {}", "ascend_store: {backend: mooncake}")
+    assert {f.name for f in packages.look(look(tmp_path, text))} >= {"vllm-ascend", "yr.datasystem"}
+    assert {f.name for f in packages.look(look(tmp_path, other))} == {"vllm"}
+
+
 def test_a_backend_is_found_where_vllm_ascend_keeps_it(tmp_path: Path) -> None:
     folder = tmp_path / "site/vllm_ascend/distributed/kv_transfer/kv_pool/ascend_store/backend"
     folder.mkdir(parents=True)

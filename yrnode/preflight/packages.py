@@ -22,6 +22,7 @@ from yrnode.preflight.versions import at_least
 
 INSIDE = Path(__file__).with_name("inside.py")
 NAME, VLLM, ASCEND, TRANSFORMERS, SDK = "ranks' Python", "vllm", "vllm-ascend", "transformers", "yr.datasystem"
+YUANRONG = "yuanrong"
 LEAST_ASCEND, LEAST_TRANSFORMERS = "0.18.0rc1", "5.2.0"
 
 
@@ -37,7 +38,8 @@ class Has:
 
 @dataclass(frozen=True)
 class Uses:
-    """What the ranks of this node need of it. `real`: the program is vLLM's own; `npu`: this host has NPUs."""
+    """What the ranks of this node need of it. `store`: the yuanrong backend; `real`: vLLM itself; `npu`:
+    this host has NPUs."""
 
     store: bool = False
     glm5: bool = False
@@ -54,7 +56,7 @@ def look(at: Look) -> list[Finding]:
     if not python:
         return [not_here(NAME, "bin.vllm is no Python program")]
     uses = Uses(
-        any(group.kv_connector.ascend_store is not None for group in groups),
+        any((store := group.kv_connector.ascend_store) and store.backend == YUANRONG for group in groups),
         any(weights.is_glm5(weights.config(Path(group.model))) for group in groups if group.model.startswith("/")),
         os.path.basename(cluster.bin.vllm[-1]) == "vllm",
         npus.present(at),
