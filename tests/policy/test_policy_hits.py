@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import astuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,6 +81,29 @@ def test_a_window_begins_at_the_last_sample_before_it() -> None:
     assert found.window(30.0, 100.0) == (Counts(3, 0, 0, 0), 30.0)
     assert found.window(35.0, 104.0) == (Counts(4, 0, 0, 0), 40.0)
     assert found.window(30.0, 130.0) is None, "nobody has read it since"
+
+
+@given(counts, counts)
+def test_counts_are_added_and_taken_away_each_for_itself(one: Counts, other: Counts) -> None:
+    both = one + other
+    assert astuple(both) == tuple(a + b for a, b in zip(astuple(one), astuple(other), strict=True))
+    assert both.since(one) == other
+    assert (one.since(both) is None) is (other != Counts())
+    assert not hasattr(one, "__dict__")
+
+
+def test_a_short_window_looks_at_no_older_sample() -> None:
+    found, looked = track(*((10.0 * n, Counts(n, 0, 0, 0)) for n in range(90))), []
+
+    class Seen(deque[Any]):
+        def __reversed__(self) -> Iterator[Any]:
+            for sample in super().__reversed__():
+                looked.append(sample.at)
+                yield sample
+
+    found._samples = Seen(found._samples)
+    assert found.window(30.0, 890.0) == (Counts(3, 0, 0, 0), 30.0)
+    assert looked == [890.0, 880.0, 870.0, 860.0]
 
 
 def test_all_is_weighed_by_tokens() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from enum import Enum
 
 from yrnode.model.snapshot import ComponentView, Snapshot
@@ -33,7 +33,7 @@ _TICKS = 100.0
 """Clock ticks a second, on every Linux that yrnode runs on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Tokens asked of the local cache and found there, and of those that it lacked, asked of the external one."""
 
@@ -43,12 +43,22 @@ class Counts:
     external_hits: float = 0.0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Counts(
+            self.local_queries + other.local_queries,
+            self.local_hits + other.local_hits,
+            self.external_queries + other.external_queries,
+            self.external_hits + other.external_hits,
+        )
 
     def since(self, before: Counts) -> Counts | None:
         """What has come since; None where a counter went down, which means that it began anew."""
-        gained = Counts(*(a - b for a, b in zip(astuple(self), astuple(before), strict=True)))
-        return None if min(astuple(gained)) < 0 else gained
+        local_queries = self.local_queries - before.local_queries
+        local_hits = self.local_hits - before.local_hits
+        external_queries = self.external_queries - before.external_queries
+        external_hits = self.external_hits - before.external_hits
+        if min(local_queries, local_hits, external_queries, external_hits) < 0:
+            return None
+        return Counts(local_queries, local_hits, external_queries, external_hits)
 
     @property
     def local(self) -> float | None:
@@ -79,7 +89,7 @@ def _share(hits: float, queries: float) -> float | None:
     return None if queries <= 0 else min(1.0, max(0.0, hits / queries))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """The counters at one moment, in monotonic seconds."""
 
@@ -117,10 +127,10 @@ class Track:
         if len(self._samples) < 2 or now - self._samples[-1].at >= seconds:
             return None
         base = self._samples[0]
-        for sample in self._samples:
-            if sample.at > now - seconds:
+        for sample in reversed(self._samples):
+            if sample.at <= now - seconds:
+                base = sample
                 break
-            base = sample
         newest = self._samples[-1]
         gained = newest.counts.since(base.counts)
         return None if gained is None else (gained, newest.at - base.at)
