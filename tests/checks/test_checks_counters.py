@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 import pytest
@@ -74,12 +76,15 @@ class Server:
     engines: list[EngineMetrics] = field(default_factory=list)
     read: int = 0
     broken: bool = False
+    held: asyncio.Event | None = None
 
     async def says_load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": self.load})
 
     async def metrics(self, _: web.Request) -> web.Response:
         self.read += 1
+        if self.held is not None:
+            await self.held.wait()
         return web.Response(status=500) if self.broken else web.Response(body=page(*self.engines))
 
 
@@ -146,6 +151,29 @@ async def test_a_page_that_an_idle_rank_does_not_give_is_no_evidence(
     server.broken = True
     assert await lab.look(2.0) == (Verdict.OK, "idle")
     assert not lab.tools.hits.tracks
+
+
+@pytest.mark.parametrize("load", [0, 1])
+async def test_what_cannot_be_counted_changes_no_verdict(
+    http: aiohttp.ClientSession, server: Server, monkeypatch: pytest.MonkeyPatch, load: int
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a page from another world")
+
+    monkeypatch.setattr(counters, "read", broken)
+    lab = Lab(http, server)
+    server.load, server.engines = load, [A]
+    assert await lab.look(2.0) == (Verdict.OK, "1 in flight, moving" if load else "idle")
+
+
+async def test_the_count_waits_no_longer_than_the_check_may_take(http: aiohttp.ClientSession, server: Server) -> None:
+    lab = Lab(http, server)
+    lab.check = ProgressCheck(replace(lab.check.spec, timeout_s=progress.MARGIN_S + 0.1), lab.tools)
+    server.held = asyncio.Event()
+    began = time.monotonic()
+    assert await lab.look(2.0) == (Verdict.OK, "idle")
+    assert time.monotonic() - began < progress.PATIENCE_S
+    server.held.set()
 
 
 async def test_a_gauge_that_lags_behind_makes_no_idle_rank_busy(http: aiohttp.ClientSession, server: Server) -> None:

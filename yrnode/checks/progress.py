@@ -7,6 +7,7 @@ API server; what moves is told by all series of the engine together.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,10 +22,14 @@ from yrnode.model.spec import CheckSpec
 from yrnode.model.verdict import Result, fail, ok, unknown
 from yrnode.store.transport import within
 
+log = logging.getLogger("yrnode.checks")
+
 QUIET_PERIODS = 5
 COUNT_S = 10.0
 """The cache counters of an idle rank are read so often: requests come and go between two looks."""
 PATIENCE_S = 2.0
+MARGIN_S = 0.2
+"""Of the check's own time, for what comes after the count."""
 _SERIES = b"vllm:"
 # counted in the API server when a client goes away, whatever the engine does
 _NOT_THE_ENGINE = (b"vllm:request_", b"vllm:e2e_request_")
@@ -51,6 +56,7 @@ class ProgressCheck(Stateless):
         self._busy = True
 
     async def probe(self, target: Target) -> Result:
+        began = self.clock()
         several: tuple[int, ...] = self.spec.params.get("ranks", ())
         targets = [replace(target, engine=rank) for rank in several] or [target]
         ledgers = [self.ledger(t) for t in targets]
@@ -61,17 +67,20 @@ class ProgressCheck(Stateless):
             seen = read_pages(page, several) if several else [read_page(page)]
         except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, KeyError, TypeError) as e:
             return unknown(f"progress cannot be read: {reason(e)}")
-        await self._count(target, page)
         now = self.clock()
         found = []
         for ledger, in_flight, (marks, unfinished) in zip(ledgers, shares(load, seen), seen, strict=True):
             ledger.quiet_s = self._quiet_s
             ledger.read(in_flight, marks, now, unfinished)
             found.append(self._judge(ledger, in_flight, marks, now))
-        if not several:
-            return found[0]
         weight = [(ledger.missed, ledger.still_s(now)) for ledger in ledgers]
-        return worst(several, found, weight)
+        verdict = worst(several, found, weight) if several else found[0]
+        try:
+            await self._count(target, page, now, began + self.spec.timeout_s - MARGIN_S - now)
+        except Exception as e:
+            # what it counts is for people: it must not change what is known of the rank
+            log.debug("the cache counters of %s cannot be read: %r", target.component, e)
+        return verdict
 
     def _judge(self, ledger: Ledger, in_flight: int, marks: Marks | None, now: float) -> Result:
         if in_flight == 0 and not ledger.missed:
@@ -96,20 +105,19 @@ class ProgressCheck(Stateless):
             return ok(f"{many}, some of them move", several_s=ledger.several_s(now), limit_s=limit_s)
         return ok(f"{many}, moving")
 
-    async def _count(self, target: Target, page: bytes) -> None:
+    async def _count(self, target: Target, page: bytes, now: float, left_s: float) -> None:
         """Keep what the caches have counted. An idle rank's page is read for that alone: now and then, and once when
-        its last request has ended. It is no evidence of anything else."""
-        now, busy = self.clock(), bool(page)
+        its last request has ended. It is no evidence of anything else. `left_s`: the time that it may take."""
+        busy = bool(page)
         due = busy or self._busy or self._counted_at is None or now - self._counted_at >= COUNT_S
         self._busy = busy
         if not due:
             return
         self._counted_at = now
         several: tuple[int, ...] = self.spec.params.get("ranks", ())
-        try:
-            found = counters.read(page or await within(self._page(), PATIENCE_S), several)
-        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError):
-            return
+        if not busy:
+            page = await within(self._page(), max(0.0, min(PATIENCE_S, left_s)))
+        found = counters.read(page, several)
         group = target.component.rpartition("/")[0]
         names = [f"{group}/{rank}" for rank in several] or [target.component]
         for name, read in zip(names, found, strict=True):
