@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.preflight.build import CLUSTER, look, verdicts
 from yrnode.config.ports import PortUse
 from yrnode.model.memory import Memory, MemoryNeed
+from yrnode.model.spec import NIC
 from yrnode.preflight import clock, copying, disks, memory, network, pages, ranges, seed
 
 MIB = 1024**2
@@ -181,7 +182,9 @@ def test_the_range_of_a_host(tmp_path: Path) -> None:
     net.mkdir(parents=True)
     (net / "ip_local_port_range").write_text("6000\t7000\n")
     (found,) = ranges.look(look(tmp_path, root=tmp_path))
-    assert "6600 (group serve), 6601 (group serve)" in found.found
+    assert "6600-6601 (group serve)" in found.found
+    hccl = [PortUse(60000, 60031, "HCCL of decode", ("groups",)), PortUse(6600, 6600, "group decode", ("groups",))]
+    assert ranges.judge(hccl, 5000, 60999, "").found.endswith(": 6600 (group decode), 60000-60031 (HCCL of decode)")
 
 
 # the interface
@@ -214,6 +217,7 @@ def test_interface(nic: str | None, address: str, verdict: str, words: str) -> N
         ({"HCCL_SOCKET_IFNAME": "enp67s0f0"}, None),
         ({"HCCL_SOCKET_IFNAME": "=ib0,ib1", "GLOO_SOCKET_IFNAME": "^docker"}, None),
         ({"VLLM_HOST_IP": "127.0.0.7"}, None),
+        ({"HCCL_SOCKET_IFNAME": NIC, "GLOO_SOCKET_IFNAME": NIC}, None),
         ({"GLOO_SOCKET_IFNAME": "ib0"}, "GLOO_SOCKET_IFNAME is ib0"),
         ({"HCCL_IF_IP": "10.0.0.2"}, "HCCL_IF_IP is 10.0.0.2"),
     ],
@@ -239,7 +243,16 @@ def test_what_ranks_are_told_of_interfaces(env: dict[str, str], wrong: str | Non
     ],
 )
 def test_clock(sync: clock.Sync | None, nodes: int, verdict: str) -> None:
-    assert clock.judge(sync, nodes).verdict == verdict
+    found = clock.judge(sync, nodes)
+    assert found.verdict == verdict
+    if sync is not None and sync.synchronised:
+        assert found.found == (
+            "synchronised, estimated error 2 ms" if verdict == "good" else "estimated error 900 ms"
+        )
+
+
+def test_an_error_that_nobody_estimates_is_not_shown() -> None:
+    assert clock.judge(clock.Sync(True, 0.0), 8).found == "synchronised"
 
 
 def test_the_kernel_tells_of_its_clock() -> None:
@@ -322,12 +335,35 @@ bin: {vllm: [python, -m, x]}
         ('{PYTHONHASHSEED: "7"}', "", "blocker", "7 for prefill on n0, 0 for decode on n1"),
         ("{PYTHONHASHSEED: random}", "", "blocker", "not fixed for prefill on n0"),
         ("{}", "unset: [PYTHONHASHSEED],", "blocker", "not fixed for prefill on n0"),
+        # only the host knows it
+        ("{PYTHONHASHSEED: '${SEED}'}", "", "good", "PYTHONHASHSEED is 0"),
     ],
 )
 def test_one_seed_for_all_ranks(tmp_path: Path, env: str, unset: str, verdict: str, words: str) -> None:
     (found,) = seed.look(look(tmp_path, SEEDS.replace("N0", env).replace("UNSET", unset)))
-    assert found.verdict == verdict
+    assert (found.verdict, found.refuses) == (verdict, False)
     assert words in found.found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        # another model: no block of one is a block of the other
+        ("n0: 1}, model: m", "n0: 1}, model: other", "good"),
+        ("n0: 1}, model: m", "n0: 1}, model: other, role: producer, peer: decode", "blocker"),
+        ("n0: 1}, model: m", "n0: 1}, model: m", "blocker"),
+    ],
+)
+def test_only_who_shares_blocks_needs_one_seed(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    text = SEEDS.replace(old, new).replace("N0", '{PYTHONHASHSEED: "7"}').replace("UNSET", "")
+    if "peer" in new:
+        text = text.replace("n1: 1}, model: m", "n1: 1}, model: m, role: consumer, peer: prefill")
+    (found,) = seed.look(look(tmp_path, text))
+    assert found.verdict == verdict
+    # within one group it is compared whatever the others do
+    text = text.replace("port: 7100", "port: 7100, devices: {n1: [1]}")
+    within = text.replace("ranks: {n0: 1}", "ranks: {n0: 1, n1: 1}")
+    assert verdicts(seed.look(look(tmp_path, within))) == ["blocker"]
 
 
 def test_without_the_external_cache_no_seed_is_needed(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def judge(sync: Sync | None, nodes: int) -> Finding:
             return good(NAME, "kept in time by nobody, which matters to several nodes only")
         cure = "start chronyd, ntpd or systemd-timesyncd on the host: timedatectl set-ntp true"
         return warning(NAME, "kept in time by nobody", "one time on all nodes", cure)
+    error = f"estimated error {sync.error_s * 1000:.0f} ms"
     if sync.error_s > LARGEST_S:
         cure = "see chronyc tracking, or timedatectl timesync-status, for its source"
-        return warning(NAME, f"off by about {sync.error_s:.1f} s", f"at most {LARGEST_S} s", cure)
-    return good(NAME, f"synchronised, off by at most about {sync.error_s * 1000:.0f} ms")
+        return warning(NAME, error, f"at most {LARGEST_S} s", cure)
+    return good(NAME, f"synchronised, {error}" if sync.error_s else "synchronised")

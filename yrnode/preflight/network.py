@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import psutil
 
 from yrnode.config.node import Interfaces, interfaces, nic_of
+from yrnode.model.spec import NIC
 from yrnode.preflight.finding import Finding, Look, blocker, good, refusal, warning
 
 NAME = "network interface"
@@ -48,7 +49,11 @@ def told(envs: Mapping[str, Mapping[str, str]], here: Interfaces) -> list[Findin
         for name in INTERFACE:
             value = env.get(name, "")
             # several, or what is not to be used, is not judged; HCCL takes a prefix too
-            if value and not set(value) & set(",=^:") and not any(other.startswith(value) for other in here):
+            if (
+                value not in ("", NIC)
+                and not set(value) & set(",=^:")
+                and not any(other.startswith(value) for other in here)
+            ):
                 wrong.setdefault(f"{name} is {value}", []).append(rank)
         for name in ADDRESS:
             if (value := env.get(name, "")) and value not in addresses and not value.startswith("127."):

@@ -24,15 +24,21 @@ def judge(uses: Iterable[PortUse], low: int, high: int, reserved: str) -> Findin
     """`reserved`: as the kernel writes it, such as `2379-2380,6600`."""
     kept = spans(reserved)
     inside = {
-        port: use.what
+        (text(ports), use.what): ports
         for use in uses
-        for port in range(use.first, use.last + 1)
-        if low <= port <= high and not any(first <= port <= last for first, last in kept)
+        if (
+            ports := [
+                port
+                for port in range(max(low, use.first), min(high, use.last) + 1)
+                if not any(first <= port <= last for first, last in kept)
+            ]
+        )
     }
     if not inside:
         return good(NAME, f"no port of the file that is not reserved lies in {low}-{high}")
-    words = ", ".join(f"{port} ({what})" for port, what in sorted(inside.items()))
-    both = ",".join(filter(None, (reserved.strip(), text(sorted(inside)))))
+    words = ", ".join(f"{ports} ({what})" for ports, what in sorted(inside, key=lambda one: inside[one]))
+    wanted = sorted({port for ports in inside.values() for port in ports})
+    both = ",".join(filter(None, (reserved.strip(), text(wanted))))
     cure = f"sysctl -w net.ipv4.ip_local_reserved_ports={both}, or write other ports"
     return warning(NAME, f"in {low}-{high}: {words}", "ports that no client is given", cure)
 
