@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# how long one example takes is the machine's affair: other tests run beside it
+settings.register_profile("yrnode", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("yrnode")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from yrnode.config.scripts import syntax
@@ -109,7 +109,7 @@ PIECES = st.one_of(
 WORDS = st.lists(PIECES, min_size=1, max_size=4).map("".join)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.lists(INNER, min_size=3, max_size=3), st.lists(WORDS, min_size=1, max_size=4))
 def test_any_words_are_those_of_bash(values: list[str], made: list[str]) -> None:
     # a tilde or an assignment in front would mean something else
@@ -220,7 +220,7 @@ SIGNS = [
 ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(SIGNS), max_size=40).map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(UsageError):

@@ -419,7 +419,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.dictionaries(KEY, LEAF, max_size=4), VALUE)
 def test_values_read_back_from_the_text(env: dict[str, str], value: object) -> None:
     written = {"env": env, "groups": {"g": {"args": {"json": {"v": value}}, "extra": value}}}
@@ -457,9 +457,7 @@ SOME = [
 WORDS = st.lists(st.sampled_from([*STARTS, *FLAGS, *SOME]), min_size=1, max_size=14)
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=2))
 def test_no_script_is_worth_a_traceback(tmp_path: Path, texts: list[str]) -> None:
     files = [tmp_path / f"{at}.sh" for at in range(len(texts))]
