@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.policy.build import RANKS, serve, snapshot, view
+from tests.policy.build import DEATH, RANKS, serve, snapshot, view
 from tests.policy.build import record as group_record
 from yrnode.model.cause import Reason
 from yrnode.model.group import GroupMove
@@ -300,3 +300,10 @@ def test_one_witness_alone_never_hangs(data: st.DataObject) -> None:
 def test_a_rank_whose_canary_is_not_late_and_not_refused_never_hangs(results: dict[str, Any]) -> None:
     results["canary"] = ok("completion: 1 token")
     assert judged(sick(RANKS[0], **results)) is None
+
+
+def test_a_dead_rank_is_called_dead_also_where_nothing_may_be_done_about_it() -> None:
+    """Its checks fail too, and together; that is no hang."""
+    dead = replace(sick(RANKS[0], process=T, health=LATE), death=DEATH)
+    assert hang(dead, snapshot(dead)) is not None
+    assert component.complaint(dead, snapshot(dead)) == DEATH

@@ -113,6 +113,13 @@ def test_a_lost_node_takes_its_silence_as_well(since: float, dead: set[str], ran
         assert (found.move, found.cause.component) == (G.BUMP, "n1/serve")
 
 
+def test_a_node_that_is_new_in_the_file_is_not_missed_by_the_life_before_it() -> None:
+    away = {"n2": Absence(0.0, frozenset({"serve"}))}
+    old = serve(record(Stage.GO, 4, members=(ME, "n1")), nodes=NODES)
+    assert decide(old, told(4, P.READY, P.READY, None), *READY, absent=away) is None
+    assert decide(three(), told(4, P.READY, P.READY, None), *READY, absent=away) is not None
+
+
 @pytest.mark.parametrize("late", [P.STARTING, P.CLEAN])
 def test_a_node_that_does_not_get_ready_in_time(late: Phase) -> None:
     at = told(4, P.READY, late, P.READY)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.policy.build import DEATH, ME, RANKS, record, serve, snapshot, view
+from tests.policy.build import DEATH, ME, RANKS, record, serve, snapshot, spec, view
 from yrnode.model.board import PROTOCOL, BoardMove, Fence, Intent, Peer, Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
@@ -108,3 +108,14 @@ def test_an_operator_is_told_at_once(verb: str, target: str, taken: bool) -> Non
         return
     with pytest.raises(UsageError, match=f"{verb} {target}: n1 protocol"):
         operator.asked(w, verb, target)
+
+
+def test_a_former_member_is_fenced_though_the_file_no_longer_names_it() -> None:
+    """go waits for it, and tells the operator to fence it."""
+    w = world.make([spec(name) for name in RANKS], 0.0, ME, {"serve": world.GroupPlace((ME, "n1"))})
+    w.fresh = True
+    w.update_group("serve", record=record(Stage.STOP, 4, members=(ME, "n1", "n2")))
+    cause = Cause(Reason.OPERATOR, "fence n2")
+    operator.carry_out(w, "fence", "n2", cause)
+    with pytest.raises(UsageError, match="no node 'n7' in the cluster file"):
+        operator.carry_out(w, "fence", "n7", cause)

@@ -117,7 +117,9 @@ def _names(world: World) -> str:
 
 
 def _refuse_fence(world: World, node: str) -> None:
-    if node not in world.peers:
+    # go waits for a former member too, though the file no longer names it
+    former = {n for g in world.groups.values() for n in g.record.members}
+    if node not in former.union(world.peers):
         raise UsageError(f"no node {node!r} in the cluster file; there are: {', '.join(world.peers)}")
     if node == world.me or node in world.board.nodes:
         raise UsageError(f"{node} is up: its key is in the store; a fence is for a node that is off")

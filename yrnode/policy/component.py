@@ -74,7 +74,9 @@ def fault(c: ComponentView, s: Snapshot) -> Cause | None:
 
 
 def complaint(c: ComponentView, s: Snapshot) -> Cause | None:
-    """What its checks say against a component that is ready, whether it may be restarted for it or not."""
+    """What is said against a component that was ready, whether it may be restarted for it or not."""
+    if c.death is not None:
+        return c.death
     hung = hang(c, s)
     if hung is not None:
         return hung

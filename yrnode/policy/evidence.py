@@ -62,7 +62,8 @@ def _late(g: GroupView, s: Snapshot) -> Cause | None:
 def _gone(g: GroupView, s: Snapshot) -> Cause | None:
     if not all(s.components[m].state in (State.READY, State.UNHEALTHY) for m in g.members):
         return None
-    for node in g.nodes:
+    # one that has come into the file since has no part in this life
+    for node in (n for n in g.nodes if n in g.record.members):
         away = s.absent.get(node)
         if away is None or s.now - away.since < GONE_AFTER_S or g.name not in away.dead:
             continue
