@@ -19,18 +19,7 @@ from yrnode.model.state import State
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DECIDES = (DOCS / "how-it-decides.md").read_text("utf-8")
 RUNBOOK = (DOCS / "runbook.md").read_text("utf-8")
-ALERTS = (
-    *(
-        "YrnodeDown",
-        "YrnodeNodeNotReady",
-        "YrnodeComponentFailed",
-        "YrnodeGroupWaits",
-        "YrnodeRestarts",
-        "YrnodeHang",
-    ),
-    *("YrnodeStoreUnavailable", "YrnodeStoreRefusesWrites", "YrnodeWorkerOutOfRing", "YrnodeCacheNotUsed"),
-    *("YrnodeLoopLag", "YrnodeNodesDiffer"),
-)
+RULES = DOCS.parent / "packaging/prometheus/alerts.yaml"
 TEXT = b"""
 cluster: t
 nodes: {n0: {address: 127.0.0.1}, n1: {address: 127.0.0.2}, n2: {address: 127.0.0.3}}
@@ -81,6 +70,15 @@ def test_every_reason_and_every_state_is_explained() -> None:
     assert set(re.findall(r"^- `([a-z]+)`: ", DECIDES, re.MULTILINE)) == {s.value for s in State}
 
 
-def test_every_alert_has_a_heading() -> None:
-    headings = re.findall(r"^## (Yrnode\w+)$", RUNBOOK, re.MULTILINE)
-    assert tuple(headings) == ALERTS
+def test_every_section_says_what_it_means_where_to_look_and_what_to_do() -> None:
+    sections = re.findall(r"^## (Yrnode\w+)\n(.*?)(?=^#)", RUNBOOK, re.MULTILINE | re.DOTALL)
+    assert sections
+    for name, text in sections:
+        assert "**Means:**" in text, name
+        assert ("**Look:**" in text and "**Do:**" in text) or "**Look and do:**" in text, name
+
+
+def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
+    sections = sorted(re.findall(r"^## (Yrnode\w+)$", RUNBOOK, re.MULTILINE))
+    rules = RULES.read_text("utf-8") if RULES.exists() else ""
+    assert sections == sorted(re.findall(r"^ *- alert: (\w+)", rules, re.MULTILINE) or set(sections))
