@@ -15,8 +15,9 @@ import aiohttp
 import pytest
 
 from tests.api.fake import START, FakeNode, snapshot, view
-from yrnode.api.app import MOST_STREAMS, read_app
+from yrnode.api.app import read_app
 from yrnode.api.server import Api
+from yrnode.api.streams import MOST_STREAMS
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
 from yrnode.model.state import Plane, State
@@ -157,11 +158,13 @@ async def test_the_page_escapes_what_others_wrote(node, tcp):
         text = await r.text()
         assert r.content_type == "text/html"
         assert "default-src 'none'" in r.headers["Content-Security-Policy"]
-    assert "<script" not in text
-    assert "<img" not in text
-    assert "<b>" not in text
-    assert "&lt;script&gt;alert(1)" in text
-    assert 'http-equiv="refresh"' in text
+    main = text[text.index("<main") : text.index("</main>")]
+    assert "<script" not in main
+    assert "<img" not in main
+    assert "<b>" not in main
+    assert "&lt;script&gt;alert(1)" in main
+    assert text.count("<script") == 1
+    assert '<noscript><meta http-equiv="refresh"' in text
 
 
 async def test_logs_names_the_files(tcp):
@@ -259,8 +262,8 @@ async def test_a_client_that_says_nothing_is_cut_off(node, tmp_path, monkeypatch
 
 
 async def test_a_silent_stream_shows_that_it_lives(tcp, monkeypatch):
-    monkeypatch.setattr("yrnode.api.app._HEARTBEAT_S", 0.5)
-    monkeypatch.setattr("yrnode.api.app._LOOK_S", 0.1)
+    monkeypatch.setattr("yrnode.api.streams.HEARTBEAT_S", 0.5)
+    monkeypatch.setattr("yrnode.api.streams.LOOK_S", 0.1)
     async with tcp.get("/events", headers={"Accept": "text/event-stream"}) as r:
         assert (await asyncio.wait_for(r.content.readline(), 5)).startswith(b": ")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
-from yrnode.api import cache, page
+from yrnode.api import cache, page, streams
 from yrnode.api.node import Node
 from yrnode.api.status import reasons, status
 from yrnode.model.errors import UsageError
@@ -20,23 +19,20 @@ from yrnode.telemetry.metrics import CONTENT_TYPE
 LONGEST_WAIT_S = 60.0
 """Upper bound of `/events?wait=`."""
 
-MOST_STREAMS = 64
-"""Event streams at once; each costs a connection and a task."""
-
-_HEARTBEAT_S = 15.0
-_LOOK_S = 1.0
-_STUCK_S = 30.0
-
 NODE = web.AppKey("node", Node)
-STREAMS = web.AppKey("streams", set[Any])
+SHARED = web.AppKey("shared", list[streams.Shared])
 
 
 def read_app(node: Node) -> web.Application:
     """An application whose every route is a GET that changes nothing."""
     app = web.Application(client_max_size=64 * 1024, middlewares=[_errors])
     app[NODE] = node
-    app[STREAMS] = set()
-    app.on_shutdown.append(_end_streams)
+    app[streams.STREAMS] = set()
+    app[SHARED] = [
+        streams.Shared("status", 0.25, lambda: now_status(node)),
+        streams.Shared("cache", 5.0, lambda: _now_cache(node)),
+    ]
+    app.on_shutdown.append(streams.end_streams)
     app.on_response_prepare.append(_say_who)
     for path, handler in _ROUTES.items():
         app.router.add_get(path, handler)
@@ -45,6 +41,11 @@ def read_app(node: Node) -> web.Application:
 
 def now_status(node: Node) -> dict[str, Any]:
     return status(node.snapshot(), node.identity, time.monotonic(), time.time())
+
+
+def _now_cache(node: Node) -> dict[str, Any]:
+    found = cache.cache(node.metrics.hits, node.snapshot(), node.identity, WINDOW_S)
+    return {**found, "series": cache.series(node.metrics.hits, time.monotonic())}
 
 
 @web.middleware
@@ -98,8 +99,10 @@ async def _metrics(request: web.Request) -> web.Response:
 
 async def _page(request: web.Request) -> web.Response:
     headers = {
-        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+        "Content-Security-Policy": page.policy(),
         "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
     }
     node = request.app[NODE]
     text = page.render(now_status(node), node.events.since(max(0, node.events.last - page.EVENTS)))
@@ -114,7 +117,8 @@ async def _logs(request: web.Request) -> web.Response:
 async def _events(request: web.Request) -> web.StreamResponse:
     since = _number(request, "since")
     if "text/event-stream" in request.headers.get("Accept", ""):
-        return await _stream(request, since)
+        last = _number_of_last(request)
+        return await streams.follow(request, request.app[NODE], since if last is None else last)
     log = request.app[NODE].events
     wait = min(_number(request, "wait") or 0, LONGEST_WAIT_S)
     since = min(since or 0, log.last)
@@ -140,52 +144,20 @@ def _number(request: web.Request, name: str) -> int | None:
     return int(value)
 
 
-async def _stream(request: web.Request, since: int | None) -> web.StreamResponse:
-    """Server-sent events. `Last-Event-ID`, which browsers send when they come back, wins over `since`."""
+def _number_of_last(request: web.Request) -> int | None:
+    """`Last-Event-ID`, which browsers send when they come back."""
     last = request.headers.get("Last-Event-ID", "")
-    if last.isascii() and last.isdigit() and len(last) < 19:
-        since = int(last)
-    streams = request.app[STREAMS]
-    if len(streams) >= MOST_STREAMS:
-        raise web.HTTPServiceUnavailable(text=f"{MOST_STREAMS} streams of events are open already")
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    task = asyncio.current_task()
-    streams.add(task)
-    feed = request.app[NODE].events.subscribe(since)
-    following = asyncio.ensure_future(feed.__anext__())
-    try:
-        await response.prepare(request)
-        silent = 0.0
-        # aiohttp does not end a handler whose client went away, so it is looked at
-        while request.transport is not None and not request.transport.is_closing():
-            done, _ = await asyncio.wait({following}, timeout=_LOOK_S)
-            if not done:
-                silent += _LOOK_S
-                if silent < _HEARTBEAT_S:
-                    continue
-            silent = 0.0
-            if done:
-                event = following.result()
-                data = f"id: {event.seq}\ndata: {json.dumps(event.as_dict())}\n\n"
-                following = asyncio.ensure_future(feed.__anext__())
-            else:
-                data = ": still here\n\n"
-            # a reader that takes nothing for so long is gone
-            await asyncio.wait_for(response.write(data.encode()), _STUCK_S)
-    except (ConnectionError, asyncio.TimeoutError):
-        pass
-    finally:
-        streams.discard(task)
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await feed.aclose()
-    return response
+    return int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
 
 
-async def _end_streams(app: web.Application) -> None:
-    streams = app[STREAMS]
-    for task in tuple(streams):
-        task.cancel()
+async def _stream(request: web.Request) -> web.StreamResponse:
+    """Status, hit rates and events as they change, for the page."""
+    node = request.app[NODE]
+    since = _number_of_last(request)
+    if since is None:
+        since = max(0, node.events.last - page.EVENTS)
+    shared = request.app[SHARED]
+    return await streams.follow(request, node, since, shared)
 
 
 _ROUTES = {
@@ -195,6 +167,7 @@ _ROUTES = {
     "/cache": _cache,
     "/metrics": _metrics,
     "/events": _events,
+    "/stream": _stream,
     "/logs": _logs,
     "/": _page,
 }

@@ -30,6 +30,27 @@ def cache(hits: Hits, snapshot: Snapshot, identity: Identity, window_s: float) -
     }
 
 
+STEP_S = 10.0
+"""Between two points of a series."""
+
+
+def series(hits: Hits, now: float) -> dict[str, list[list[float | None]]]:
+    """Each rank's `[seconds ago, local, external, effective]`, oldest first; None where nothing was asked."""
+    found: dict[str, list[list[float | None]]] = {}
+    for rank, track in hits.tracks.items():
+        points = found.setdefault(rank, [])
+        base = None
+        for sample in track.samples:
+            if base is not None and sample.at - base.at < STEP_S:
+                continue
+            if base is not None:
+                gained = sample.counts.since(base.counts) or Counts()
+                shares = (gained.local, gained.external, gained.effective)
+                points.append([round(now - sample.at, 1), *(x if x is None else round(x, 4) for x in shares)])
+            base = sample
+    return found
+
+
 def rates(window: Counts, whole: Counts) -> dict[str, Any]:
     """The rates, None where nothing was asked, and the tokens that they are made of."""
     return {

@@ -118,6 +118,11 @@ class Track:
         return len(self._samples)
 
     @property
+    def samples(self) -> Iterable[Sample]:
+        """Oldest first."""
+        return self._samples
+
+    @property
     def newest(self) -> Sample | None:
         return self._samples[-1] if self._samples else None
 

@@ -1,0 +1,152 @@
+"""The page in a real browser. YRNODE_TEST_PICTURES: a directory for pictures of it."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.api.browser import CHROMIUM, chromium
+from tests.api.fake import FakeNode, snapshot, view
+from tests.support.node import cluster_text, yrnode
+from yrnode.api.server import Api
+from yrnode.model.cause import Cause, Reason
+from yrnode.model.state import Plane, State
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM} (apt-get install chromium)"),
+]
+PICTURES = os.environ.get("YRNODE_TEST_PICTURES")
+HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=2>"
+
+
+async def picture(tab, name):
+    if PICTURES:
+        await tab.picture(Path(PICTURES) / f"{name}.png")
+
+
+def state_of(name, *states):
+    return f"{list(states)}.includes(document.querySelector('[data-name=\"{name}\"]')?.dataset.state)"
+
+
+async def threaded(function, *args):
+    return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+
+async def test_a_fault_and_its_recovery_without_a_reload():
+    checks = "checks: {rank.progress: {period: 200ms, stall_timeout: 6s}, rank.canary: {period: 1s, timeout: 1s}}"
+    with yrnode(cluster_text(more=checks)) as node:
+        async with chromium() as tab:
+            await tab.size(1280, 1000)
+            await threaded(node.wait, "an answer", lambda: node.get("/livez")[0] == 200)
+            await tab.go(f"http://{node.api}/")
+            await tab.until(state_of("rank/serve/0", "starting"))
+            await picture(tab, "starting")
+            await threaded(node.wait_ready)
+            await tab.run("window.same = 1")
+            await tab.until(state_of("rank/serve/0", "ready"))
+            await threaded(node.cli, "verify")
+            await tab.until("document.querySelectorAll('.plot').length === 2", 30)
+            await tab.until("!document.querySelector('.head.trouble')")
+            await picture(tab, "serving")
+            await tab.prefer("dark")
+            await picture(tab, "serving-dark")
+            await tab.prefer("light")
+
+            os.kill(node.pids()["rank/serve/1"], signal.SIGKILL)
+            await tab.until(state_of("rank/serve/1", "stopping", "cleaning", "backoff", "starting"), 20)
+            await tab.until("document.getElementById('told').textContent.includes('rank/serve/1')")
+            await tab.until(
+                "document.querySelector('.event [class*=state]') && "
+                "[...document.querySelectorAll('.event')].some((e) => e.textContent.includes('SIGKILL'))"
+            )
+            await tab.until(state_of("rank/serve/1", "ready"), 90)
+            await tab.until("!document.querySelector('.head.trouble')", 60)
+
+            if PICTURES:
+                await threaded(node.wait_ready)
+                node.cli("drill", "hang", "rank/serve/1", "--yes")
+                await tab.until(
+                    "[...document.querySelectorAll('[data-name=\"rank/serve/1\"] .check .bad')].length", 30
+                )
+                await picture(tab, "one-rank-hung")
+                await tab.until(state_of("rank/serve/1", "stopping", "cleaning", "backoff", "starting"), 60)
+                await picture(tab, "one-rank-hung-restarting")
+                await threaded(node.wait_ready)
+                node.cli("drill", "store-down", "etcd", "--yes")
+                await tab.until("[...document.querySelectorAll('.head .bad')].length > 1", 30)
+                await picture(tab, "store-down")
+                await tab.size(320, 700)
+                await picture(tab, "store-down-phone")
+                await threaded(node.wait_ready)
+            assert await tab.run("window.same") == 1, "the page was loaded again"
+            assert [s for s in tab.said if "favicon" not in s and "ERR_" not in s] == []
+
+
+@pytest.fixture
+async def served(tmp_path):
+    node = FakeNode(tmp_path)
+    api = Api(node, "127.0.0.1", 0, tmp_path / "run" / "y.sock")
+    await api.start()
+    yield node, f"http://127.0.0.1:{api.port}/"
+    await api.close()
+
+
+async def test_what_the_daemon_says_stays_text(served):
+    node, url = served
+    evil = Cause(Reason.EXITED, HOSTILE, HOSTILE)
+    async with chromium() as tab:
+        await tab.go(url)
+        await tab.until("document.getElementById('link')?.className === 'link' && document.querySelector('.unit')")
+        node.events.emit(HOSTILE, HOSTILE, evil)
+        node.state = snapshot(view("worker", Plane.CACHE, State.BACKOFF, cause=evil))
+        await tab.until(state_of("worker", "backoff"))
+        await tab.until("document.body.textContent.includes('onerror=window.owned')")
+        assert await tab.run("window.owned ?? 0") == 0
+        assert await tab.run("document.images.length + document.scripts.length") == 1
+        assert [s for s in tab.said if "favicon" not in s] == []
+
+
+async def test_a_narrow_screen_a_keyboard_and_a_language(served):
+    _, url = served
+    async with chromium("zh-CN") as tab:
+        await tab.size(320, 640)
+        await tab.go(url)
+        await tab.until("document.documentElement.lang === 'zh-CN' && document.body.textContent.includes('就绪')")
+        await tab.until("document.querySelector('summary')")
+        assert await tab.run("document.documentElement.scrollWidth") <= 320
+        await picture(tab, "phone-zh")
+        # the skip link, the language, the first component's checks
+        for expected in ("skip", "lang"):
+            await tab.key("Tab", 9)
+            assert await tab.run("document.activeElement.id") == expected
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        assert await tab.run(outline) == "solid"
+        await tab.key("Enter", 13, "\r")
+        await tab.until("document.documentElement.lang === 'en'")
+        await tab.key("Tab", 9)
+        assert await tab.run("document.activeElement.tagName") == "SUMMARY"
+        await tab.key("Enter", 13, "\r")
+        await tab.until("document.activeElement.parentElement.open")
+        # drawing anew neither closes it nor takes the focus
+        await tab.run("new Promise((done) => setTimeout(done, 2500))")
+        assert await tab.run(
+            "document.activeElement.tagName === 'SUMMARY' && document.activeElement.parentElement.open"
+        )
+        assert await tab.run("[...document.querySelectorAll('header, main, [aria-live=polite]')].length") == 3
+        await tab.go(url)
+        await tab.until("document.querySelector('.unit') && document.documentElement.lang === 'en'")
+        await picture(tab, "phone-en")
+
+
+async def test_without_scripts_it_is_a_table(served):
+    node, url = served
+    node.state = snapshot(view("worker", Plane.CACHE, State.FAILED, cause=Cause(Reason.EXITED, "exit code 1")))
+    async with chromium() as tab:
+        await tab.call("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.go(url)
+        await tab.until("[...document.querySelectorAll('td')].some((c) => c.textContent === 'failed')")
+        await picture(tab, "no-script")
