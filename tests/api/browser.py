@@ -66,14 +66,13 @@ class Tab:
     async def go(self, url: str) -> None:
         await self.call("Page.navigate", url=url)
 
-    async def until(self, script: str, seconds: float = 60.0) -> Any:
-        """The first true value of the expression."""
+    async def until(self, script: str, seconds: float = 30.0) -> None:
+        """Wait until the expression is true; while a page is on its way it may fail."""
         end = time.monotonic() + seconds
         while True:
             with contextlib.suppress(AssertionError):
-                value = await self.run(script)
-                if value:
-                    return value
+                if await self.run(f"!!({script})"):
+                    return
             assert time.monotonic() < end, f"never: {script}"
             await asyncio.sleep(0.05)
 

@@ -1,6 +1,7 @@
 /* From what the daemon has sent to a tree of elements. */
 const PLANES = ["store", "cache", "engine", "router"];
 const WORST = ["failed", "held", "unhealthy", "backoff", "stopping", "cleaning", "starting", "stopped", "ready"];
+const clock = (at) => at.toLocaleTimeString(lang, {hourCycle: "h23"});
 const percent = (share) => (share === null || share === undefined ? "–" : Math.round(share * 100) + " %");
 
 function section(title, ...inside) {
@@ -22,7 +23,7 @@ function drawHead(s, now) {
   return h("div", {class: "card head" + (s.ready ? "" : " trouble"), "data-key": "head"},
     state(s.ready ? "ready" : "not ready", null, s.ready ? "good" : s.closing ? "wait" : "bad"),
     h("span", {class: "soft"}, "yrnode " + s.version + " · " + t("up for") + " ", since(s.started_at, now)),
-    h("span", {class: store.available ? "soft" : "bad"},
+    h("span", {class: "store " + (store.available ? "soft" : "bad")},
       t(store.available ? "store answers" : "store unavailable") + " · " + t("for") + " ", since(store.since, now)),
     s.reasons.length ? h("ul", {class: "why"}, s.reasons.map((line) => h("li", {}, line))) : null);
 }
@@ -56,7 +57,7 @@ function drawPlanes(s) {
 function drawGroups(s) {
   return section("Groups", h("ul", {class: "two"}, Object.entries(s.groups).map(([name, g]) =>
     h("li", {class: "card", "data-key": name},
-      h("div", {class: "head-line facts"}, h("h3", {class: "mono"}, name), fact("generation", g.generation),
+      h("div", {class: "facts"}, h("h3", {class: "mono"}, name), fact("generation", g.generation),
         h("span", {}, t("stage") + " " + t(g.stage)), g.wanted ? null : h("span", {}, t("not wanted"))),
       h("div", {class: "phases"}, Object.entries(g.phases).map(([node, phase]) =>
         state(phase, node + ": " + t(phase)))),
@@ -89,7 +90,7 @@ function drawComponent(name, c, now) {
     h("span", {class: "facts"}, fact("pid", c.pid), fact("generation", c.generation || null), fact("restarts", c.restarts)),
     c.reason && c.state !== "ready" ? h("p", {class: "why"}, c.reason) : null,
     failure ? h("p", {class: "why soft", "data-key": "failure"}, t("last failure") + " ",
-      h("time", {datetime: failure.at}, new Date(failure.at).toLocaleTimeString(lang)),
+      h("time", {datetime: failure.at}, clock(new Date(failure.at))),
       ": " + failure.cause + (failure.evidence ? " [" + failure.evidence + "]" : "")) : null,
     drawChecks(c.checks));
 }
@@ -127,7 +128,7 @@ function drawCache(cache) {
         h("span", {class: "b"}, "╌ " + t("external") + " " + percent(rank.ext_win)),
         h("span", {}, "┈ " + t("effective") + " " + percent(rank.eff_win))),
       drawPlot(name, rank, cache.series[name] ?? []),
-      h("div", {class: "facts"}, h("span", {}, "−15 " + t("minutes")), h("span", {}, "0–100 %"))))));
+      h("div", {class: "facts ends"}, h("span", {}, "−15 " + t("minutes")), h("span", {}, t("now")))))));
 }
 
 function drawNodes(s, now) {
@@ -160,7 +161,7 @@ function drawEvents(events) {
   return section("Events", h("ol", {class: "card rows"}, events.length ? events.map((e) => {
     const at = new Date(e.at * 1000);
     return h("li", {class: "event", "data-key": String(e.seq)},
-      h("time", {class: "soft num", datetime: at.toISOString(), title: at.toLocaleString(lang)}, at.toLocaleTimeString(lang)),
+      h("time", {class: "soft num", datetime: at.toISOString(), title: at.toLocaleString(lang)}, clock(at)),
       h("span", {class: "mono"}, e.target), state(e.what),
       h("div", {}, h("p", {}, e.text), e.evidence ? h("p", {}, e.evidence) : null,
         e.culprit ? h("p", {}, t("cause") + ": " + e.culprit) : null));
