@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from tests.support.node import cluster_text, yrnode
 from tests.support.serving import core
 from yrnode.api.server import Api
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.spec import CheckSpec
 from yrnode.model.state import Plane, State
+from yrnode.policy.hits import Counts
 
 pytestmark = [
     pytest.mark.slow,
@@ -114,13 +118,23 @@ async def test_what_the_daemon_says_stays_text(served):
 
 
 async def test_a_narrow_screen_a_keyboard_and_a_language(served):
-    _, url = served
+    node, url = served
+    rank = view("rank/serve/0", Plane.ENGINE)
+    progress = CheckSpec("progress", "progress", 1.0, 1.0)
+    rank = replace(rank, spec=replace(rank.spec, checks=(*rank.spec.checks, progress)))
+    node.state = replace(snapshot(rank), now=time.monotonic())
+    for i in range(30):
+        node.metrics.hits.note(
+            "rank/serve/0", "life", Counts(9.0 * i, 5.0 * i, 4.0 * i, i * i / 30), time.monotonic() - 11.0 * (29 - i)
+        )
     async with chromium("zh-CN") as tab:
         await tab.size(320, 640)
         await tab.go(url)
         await tab.until("document.documentElement.lang === 'zh-CN'")
         await tab.until("document.getElementById('main').textContent.includes('就绪')")
-        await tab.until("document.querySelector('summary')")
+        await tab.until(
+            "document.querySelector('summary') && document.querySelectorAll('.plot polyline').length === 3"
+        )
         assert await tab.run("document.documentElement.scrollWidth") <= 320
         await picture(tab, "phone-zh")
         # the skip link, the language, the first component's checks

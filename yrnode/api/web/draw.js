@@ -1,6 +1,10 @@
 /* From what the daemon has sent to a tree of elements. */
 const PLANES = ["store", "cache", "engine", "router"];
 const WORST = ["failed", "held", "unhealthy", "backoff", "stopping", "cleaning", "starting", "stopped", "ready"];
+/* In other states the checks of a component say nothing of it, or the state says it already. */
+const JUDGED = new Set(["ready", "unhealthy", "stopping"]);
+/* What an earlier event began leaves its evidence to that one, a few lines below. */
+const FOLLOWING = new Set(["clean", "start", "wait", "go"]);
 const clock = (at) => at.toLocaleTimeString(lang, {hourCycle: "h23"});
 const percent = (share) => (share === null || share === undefined ? "–" : Math.round(share * 100) + " %");
 
@@ -18,13 +22,28 @@ function fact(word, value) {
   return value === null || value === undefined || value === "" ? null : h("span", {class: "num"}, t(word) + " " + value);
 }
 
+/* Not ready is no alarm by itself: who starts for the first time only waits. */
+function trouble(s) {
+  if (s.ready) return "good";
+  const all = Object.values(s.components);
+  if (all.some((c) => kind(c.state) === "bad")) return "bad";
+  const faults = Object.values(s.groups).some((g) => g.fails > 0);
+  return faults || all.some((c) => c.state === "unhealthy" || c.state === "backoff") ? "warn" : "wait";
+}
+
+function failing(c) {
+  return JUDGED.has(c.state) ? Object.entries(c.checks).filter(([, check]) => check.verdict === "fail") : [];
+}
+
 function drawHead(s, now) {
   const store = s.store;
-  return h("div", {class: "card head" + (s.ready ? "" : " trouble"), "data-key": "head"},
-    state(s.ready ? "ready" : "not ready", null, s.ready ? "good" : s.closing ? "wait" : "bad"),
+  const fails = Object.values(s.components).reduce((n, c) => n + failing(c).length, 0);
+  return h("div", {class: "card head" + (s.ready ? "" : " trouble " + trouble(s)), "data-key": "head"},
+    state(s.ready ? "ready" : "not ready", null, trouble(s)),
     h("span", {class: "soft"}, "yrnode " + s.version + " · " + t("up for") + " ", since(s.started_at, now)),
     h("span", {class: "store " + (store.available ? "soft" : "bad")},
       t(store.available ? "store answers" : "store unavailable") + " · " + t("for") + " ", since(store.since, now)),
+    fails ? state("check-failed", fails + " " + t("checks fail")) : null,
     s.reasons.length ? h("ul", {class: "why"}, s.reasons.map((line) => h("li", {}, line))) : null);
 }
 
@@ -65,21 +84,24 @@ function drawGroups(s) {
       g.waiting_for.length ? h("p", {}, t("waits for") + ": " + g.waiting_for.join(", ")) : null))));
 }
 
-function drawCheck(name, check) {
+function drawCheck(name, check, of) {
   const age = check.age_s === null ? t("not yet") : span(check.age_s) + (lang === "zh" ? "" : " ") + t("ago");
-  return h("li", {class: "check", "data-key": name}, state(check.verdict, name + ": " + t(check.verdict)),
+  return h("li", {class: "check", "data-key": name}, state(check.verdict, name + ": " + t(check.verdict), of),
     h("p", {}, check.evidence), h("span", {class: "soft num"}, age));
 }
 
-function drawChecks(checks) {
-  const all = Object.entries(checks);
+/* `component`: its state and checks. Of one that is not running, the checks are of the past. */
+function drawChecks(component) {
+  const all = Object.entries(component.checks);
   if (!all.length) return null;
-  const failing = all.filter(([, c]) => c.verdict === "fail");
+  const fails = failing(component);
+  const judge = (check) => JUDGED.has(component.state) ? kind(check.verdict)
+    : component.state !== "starting" ? "idle" : check.verdict === "fail" ? "wait" : kind(check.verdict);
   return h("div", {class: "checks"},
-    failing.length ? h("ul", {"data-key": "failing"}, failing.map(([name, c]) => drawCheck(name, c))) : null,
+    fails.length ? h("ul", {"data-key": "failing"}, fails.map(([name, c]) => drawCheck(name, c))) : null,
     h("details", {"data-key": "all"},
-      h("summary", {}, h("span", {}, t("checks")), all.map(([name, c]) => state(c.verdict, name))),
-      h("ul", {}, all.map(([name, c]) => drawCheck(name, c)))));
+      h("summary", {}, h("span", {}, t("checks")), all.map(([name, c]) => state(c.verdict, name, judge(c)))),
+      h("ul", {}, all.map(([name, c]) => drawCheck(name, c, judge(c))))));
 }
 
 function drawComponent(name, c, now) {
@@ -92,7 +114,7 @@ function drawComponent(name, c, now) {
     failure ? h("p", {class: "why soft", "data-key": "failure"}, t("last failure") + " ",
       h("time", {datetime: failure.at}, clock(new Date(failure.at))),
       ": " + failure.cause + (failure.evidence ? " [" + failure.evidence + "]" : "")) : null,
-    drawChecks(c.checks));
+    drawChecks(c));
 }
 
 function drawComponents(s, now) {
@@ -141,9 +163,9 @@ function drawNodes(s, now) {
       p.differs.length ? h("ul", {class: "why"}, p.differs.map((x) => h("li", {}, String(x)))) : null);
   });
   return section("Nodes", h("ul", {class: "card rows"},
-    h("li", {class: "unit", "data-key": "me"}, state(s.ready ? "ready" : "not ready", null, s.ready ? "good" : "warn"),
+    h("li", {class: "unit", "data-key": "me"}, state(s.ready ? "ready" : "not ready", null, trouble(s)),
       h("h3", {class: "mono"}, s.node), h("span", {class: "for soft"}, t("this node")),
-      h("span", {class: "facts"}, fact("yrnode", s.version)), drawChecks(s.node_checks)),
+      h("span", {class: "facts"}, fact("yrnode", s.version)), drawChecks({state: "ready", checks: s.node_checks})),
     others));
 }
 
@@ -163,7 +185,7 @@ function drawEvents(events) {
     return h("li", {class: "event", "data-key": String(e.seq)},
       h("time", {class: "soft num", datetime: at.toISOString(), title: at.toLocaleString(lang)}, clock(at)),
       h("span", {class: "mono"}, e.target), state(e.what),
-      h("div", {}, h("p", {}, e.text), e.evidence ? h("p", {}, e.evidence) : null,
+      h("div", {}, h("p", {}, e.text), e.evidence && !FOLLOWING.has(e.what) ? h("p", {}, e.evidence) : null,
         e.culprit ? h("p", {}, t("cause") + ": " + e.culprit) : null));
   }) : h("li", {}, t("none yet"))));
 }
