@@ -16,8 +16,10 @@ from tests.api.fake import OK, FakeNode, snapshot, view
 from yrnode.api import cache, page
 from yrnode.api.app import now_status
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.state import Plane, State
-from yrnode.policy.hits import Counts, Hits
+from yrnode.model.group import GroupMove, Phase, Stage
+from yrnode.model.state import Move, Plane, State
+from yrnode.model.verdict import Verdict
+from yrnode.policy.hits import Counts, Hits, Meaning
 
 ROOT = Path(__file__).parents[2]
 WEB = Path(page.__file__).parent / "web"
@@ -82,7 +84,8 @@ def test_the_script_never_makes_html_of_a_text():
 def test_every_state_has_a_word_in_chinese():
     words = (WEB / "words.js").read_text()
     drawn = (WEB / "draw.js").read_text()
-    asked = {s.value for s in State} | {p.value for p in Plane} | set(re.findall(r'\bt\("([^"]+)"\)', drawn))
+    kinds = (State, Plane, Move, Phase, Stage, Meaning, GroupMove, Verdict)
+    asked = {word.value for kind in kinds for word in kind} | set(re.findall(r'\bt\("([^"]+)"\)', drawn))
     assert [word for word in sorted(asked) if f'"{word}": "' not in words] == []
 
 

@@ -150,7 +150,11 @@ async def test_a_narrow_screen_a_keyboard_and_a_language(served):
         await tab.key("Enter", 13, "\r")
         await tab.until("document.activeElement.parentElement.open")
         # drawing anew neither closes it nor takes the focus
-        await tab.run("new Promise((done) => setTimeout(done, 2500))")
+        for i in range(3):
+            node.events.emit("etcd", f"news-{i}", Cause(Reason.START, "first start"))
+            await tab.until(
+                f"[...document.querySelectorAll('.event')].some((e) => e.textContent.includes('news-{i}'))"
+            )
         assert await tab.run(
             "document.activeElement.tagName === 'SUMMARY' && document.activeElement.parentElement.open"
         )
@@ -158,6 +162,32 @@ async def test_a_narrow_screen_a_keyboard_and_a_language(served):
         await tab.go(url)
         await tab.until("document.querySelector('.unit') && document.documentElement.lang === 'en'")
         await picture(tab, "phone-en")
+
+
+async def test_a_daemon_that_goes_and_comes_back(tmp_path):
+    def events(word):
+        return f"[...document.querySelectorAll('.event')].filter((e) => e.textContent.includes('{word}')).length"
+
+    first = FakeNode(tmp_path)
+    for i in range(5):
+        first.events.emit("etcd", f"before-{i}", Cause(Reason.START, "first start"))
+    api = Api(first, "127.0.0.1", 0, tmp_path / "run" / "y.sock")
+    await api.start()
+    async with chromium() as tab:
+        await tab.go(f"http://127.0.0.1:{api.port}/")
+        await tab.until(f"{events('before-')} === 5")
+        await api.close()
+        await tab.until("document.getElementById('told').textContent.includes('connection lost')")
+        await tab.until("document.querySelector('.link.bad')")
+        # without its files it counts its events from 1 again
+        (tmp_path / "events.jsonl").unlink()
+        second = FakeNode(tmp_path)
+        second.events.emit("etcd", "after", Cause(Reason.START, "first start"))
+        api = Api(second, "127.0.0.1", api.port, tmp_path / "run" / "y.sock")
+        await api.start()
+        await tab.until("!document.querySelector('.link.bad')")
+        await tab.until(f"{events('after')} === 1 && {events('before-')} === 0")
+        await api.close()
 
 
 async def test_without_scripts_it_is_a_table(served):

@@ -79,7 +79,7 @@ function drawGroups(s) {
       h("div", {class: "facts"}, h("h3", {class: "mono"}, name), fact("generation", g.generation),
         h("span", {}, t("stage") + " " + t(g.stage)), g.wanted ? null : h("span", {}, t("not wanted"))),
       h("div", {class: "phases"}, Object.entries(g.phases).map(([node, phase]) =>
-        state(phase, node + ": " + t(phase)))),
+        phase === "held" ? state("stopped", node + ": " + t("kept stopped")) : state(phase, node + ": " + t(phase)))),
       g.cause ? h("p", {class: "soft"}, t("cause") + ": " + g.cause) : null,
       g.waiting_for.length ? h("p", {}, t("waits for") + ": " + g.waiting_for.join(", ")) : null))));
 }

@@ -14,8 +14,17 @@ let open = false;
 let source = null;
 let pause = 1000;
 let again = null;
+let drawing = null;
+let anew = false;
+
+/* Messages come in bursts; what they change is drawn once. */
+function drawSoon() {
+  drawing ??= setTimeout(draw, 50);
+}
 
 function draw() {
+  clearTimeout(drawing);
+  drawing = null;
   if (!status) return;
   const now = Date.now() - behind;
   const fresh = h("main", {id: "main", tabindex: "-1"}, drawHead(status, now), drawAlerts(status), drawPlanes(status),
@@ -47,9 +56,10 @@ function connect() {
     open = true;
     pause = 1000;
     take(JSON.parse(message.data));
-    draw();
+    drawSoon();
     drawLink();
   };
+  source.onopen = () => { anew = true; };
   source.addEventListener("status", hear((next) => {
     behind = Date.now() - new Date(next.at).getTime();
     tell(status, next);
@@ -57,14 +67,18 @@ function connect() {
   }));
   source.addEventListener("cache", hear((next) => { cache = next; }));
   source.addEventListener("message", hear((event) => {
-    const newest = events.length ? events[0].seq : 0;
-    if (event.seq > newest) events = [event, ...events].slice(0, MOST_EVENTS);
+    // a stream begins with the latest events, and after a loss of the daemon's files they count from 1 again
+    events = [event, ...(anew ? [] : events)].slice(0, MOST_EVENTS);
+    anew = false;
   }));
-  source.onerror = () => {
-    open = false;
-    drawLink();
-    retry();
-  };
+  source.onerror = lost;
+}
+
+function lost() {
+  if (open) told.textContent = t("connection lost, trying again");
+  open = false;
+  drawLink();
+  retry();
 }
 
 /* Ours and not the browser's: that one gives up for good when it is refused once. */
@@ -96,9 +110,7 @@ button.addEventListener("click", () => {
 });
 setInterval(() => {
   if (open && Date.now() - heard > SILENT_MS) {
-    open = false;
-    drawLink();
-    retry();
+    lost();
   }
   if (!document.hidden) draw();
 }, 1000);
