@@ -14,6 +14,7 @@ from tests.api.fake import FakeNode, snapshot, view
 from tests.support.node import cluster_text, yrnode
 from tests.support.serving import core
 from yrnode.api.server import Api
+from yrnode.model.board import Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec
 from yrnode.model.state import Plane, State
@@ -109,8 +110,12 @@ async def test_what_the_daemon_says_stays_text(served):
         await tab.go(url)
         await tab.until("document.getElementById('link')?.className === 'link' && document.querySelector('.unit')")
         node.events.emit(HOSTILE, HOSTILE, evil)
-        node.state = snapshot(view("worker", Plane.CACHE, State.BACKOFF, cause=evil))
+        said = {target: Intent(1, paused=True, by=HOSTILE, why=HOSTILE) for target in ("serve", HOSTILE)}
+        node.state = snapshot(view("worker", Plane.CACHE, State.BACKOFF, cause=evil), intents=said)
         await tab.until(state_of("worker", "backoff"))
+        node.events.emit("etcd", "later", evil)
+        await tab.until("[...document.querySelectorAll('.event')].some((e) => e.textContent.includes('later'))")
+        assert await tab.run("document.querySelectorAll('.alert').length") == 2
         await tab.until("document.getElementById('main').textContent.includes('onerror=window.owned')")
         assert await tab.run("window.owned ?? 0") == 0
         assert await tab.run("document.images.length + document.scripts.length") == 1

@@ -25,6 +25,7 @@ function morph(old, fresh) {
   let at = old.firstChild;
   for (const next of [...fresh.childNodes]) {
     const same = next.dataset?.key ? keyed.get(next.dataset.key) : at;
+    keyed.delete(next.dataset?.key);
     if (same && same.nodeName === next.nodeName && (same.dataset?.key ?? "") === (next.dataset?.key ?? "")) {
       if (same !== at) old.insertBefore(same, at);
       else at = at.nextSibling;

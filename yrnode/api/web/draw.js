@@ -43,20 +43,20 @@ function drawHead(s, now) {
     h("span", {class: "soft"}, "yrnode " + s.version + " · " + t("up for") + " ", since(s.started_at, now)),
     h("span", {class: "store " + (store.available ? "soft" : "bad")},
       t(store.available ? "store answers" : "store unavailable") + " · " + t("for") + " ", since(store.since, now)),
-    fails ? state("check-failed", fails + " " + t("checks fail")) : null,
+    fails ? state("check-failed", t("checks fail") + ": " + fails) : null,
     s.reasons.length ? h("ul", {class: "why"}, s.reasons.map((line) => h("li", {}, line))) : null);
 }
 
 function drawAlerts(s) {
   const found = [];
-  const say = (bad, title, lines) => found.push(h("div", {class: "card alert" + (bad ? " bad" : ""), "data-key": "a-" + title},
+  const say = (bad, title, lines, key = title) => found.push(h("div", {class: "card alert" + (bad ? " bad" : ""), "data-key": "a-" + key},
     h("h3", {}, t(title)), lines.filter(Boolean).map((line) => h("p", {}, line))));
   const store = s.store;
   if (store.refuses_writes) say(true, "store refuses writes", [store.refuses_writes.evidence, ...store.refuses_writes.cure]);
   if (store.frozen.length) say(true, "cannot be decided now", [store.frozen_why, ...store.frozen]);
-  if (s.drain) say(false, "draining", [s.drain.evidence, t("unfinished requests") + ": " + s.drain.unfinished]);
+  if (s.drain) say(false, "draining", [s.drain.evidence, t("unfinished requests") + ": " + (s.drain.unfinished ?? "–")]);
   for (const [target, i] of Object.entries(s.intents)) {
-    say(false, "operator", [target + ": " + t(i.paused ? "paused" : "stopped") + " · " + i.by + (i.why ? " · " + i.why : "")]);
+    say(false, "operator", [target + ": " + t(i.paused ? "paused" : "stopped") + " · " + i.by + (i.why ? " · " + i.why : "")], "operator-" + target);
   }
   return found;
 }
