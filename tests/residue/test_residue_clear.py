@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,12 @@ async def test_an_orphan_with_the_port_is_ended_and_its_files_go(tmp_path: Path)
     with subprocess.Popen(argv, env=env, cwd=liveness.parent, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
-        assert await clear(spec(tmp_path, port, liveness), owner(tmp_path)) is None
+        noted: list[tuple[str, int]] = []
+        note = lambda kind, count: noted.append((kind.value, count))  # noqa: E731
+        assert await clear(spec(tmp_path, port, liveness), owner(tmp_path), note=note) is None
         await until(lambda: gone(child.pid))
     assert not liveness.exists()
+    assert noted == [("process", 1), ("file", 1), ("memory", 0)]
 
 
 async def test_a_strangers_port_blocks_with_his_name_and_the_cure(tmp_path: Path) -> None:
@@ -85,10 +89,10 @@ async def test_a_strangers_port_blocks_with_his_name_and_the_cure(tmp_path: Path
 async def test_an_orphan_that_cannot_be_ended_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = table.Proc(7, "worker", "D", 1, 7, 7, 1)
 
-    async def stays(prefix: str, home: Path, grace_s: float, log: Path) -> list[table.Proc]:
+    async def stays(look: Callable[[], list[table.Proc]], grace_s: float) -> list[table.Proc]:
         return [proc]
 
-    monkeypatch.setattr(orphans, "end", stays)
+    monkeypatch.setattr(orphans, "end_all", stays)
     found = await clear(spec(tmp_path, free_port()), owner(tmp_path))
     assert found == Cause(Reason.RESIDUE, "an earlier instance cannot be ended", "pid 7 (worker, state D)", "worker")
 

@@ -2,20 +2,20 @@
 
 import re
 import subprocess
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.fake import BAD, snapshot, view
-from tests.support.etcd import PARTS
+from tests.support.prometheus import PROMTOOL, needs_promtool
+from yrnode.model.board import Board, Peer
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupRecord, Stage
+from yrnode.model.group import GroupRecord, Member, Phase, Stage
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
 from yrnode.telemetry.metrics import PHASES, Metrics
 
-PROMTOOL = next((str(p) for p in (PARTS / "promtool", Path("/usr/bin/promtool")) if p.exists()), None)
 KILLED = Cause(Reason.EXITED, "killed by signal 9")
 
 
@@ -26,9 +26,20 @@ def metrics():
         view("router", Plane.ROUTER, State.STARTING, checks={"health": Tally()}),
         view("etcd", Plane.STORE, death=KILLED),
         record=GroupRecord(7, Stage.STOP, KILLED),
+        node={"log_dir": BAD},
+        board=Board(
+            nodes={"n0": Peer("i0", version="1", digests={"serve": "x"}), "n1": Peer("i1", version="2", protocol=0)},
+            members={
+                "serve": {"n0": Member(7, Phase.CLEAN), "n1": Member(6, Phase.CLEAN), "n2": Member(7, Phase.HELD)}
+            },
+        ),
     )
+    serve = replace(state.groups["serve"], nodes=("n0", "n1", "n2"))
+    state = replace(state, groups={"serve": serve})
     found = Metrics("n0", "1.2.3", lambda: state)
     found.restarted("worker", "cache", Reason.EXITED)
+    found.removed("worker", "cache", "file", 2)
+    found.removed("worker", "cache", "file", 1)
     found.observe_loop(0.002)
     found.observe_recovery("seen", 0.003, component="worker")
     found.observe_recovery("ready", 42.0, group="serve")
@@ -68,6 +79,18 @@ def value(metrics, name, **labels):
         ("group_generation", {"group": "serve"}, 7),
         ("group_stage", {"group": "serve", "stage": "stop"}, 1),
         ("group_stage", {"group": "serve", "stage": "go"}, 0),
+        ("residue_removed_total", {"component": "worker", "plane": "cache", "kind": "file"}, 3),
+        ("component_wanted", {"component": "worker", "plane": "cache"}, 1),
+        ("component_cause", {"component": "etcd", "plane": "store", "reason": "exited"}, 1),
+        ("component_cause", {"component": "router", "plane": "router", "reason": "proven"}, 1),
+        ("node_ready", {}, 0),
+        ("node_check_verdict", {"check": "log_dir"}, 0),
+        ("peer_up", {"peer": "n1"}, 1),
+        ("peer_up", {"peer": "n2"}, 0),
+        ("peer_differs", {"peer": "n1"}, 2),
+        ("group_waits_for", {"group": "serve", "peer": "n0"}, 0),
+        ("group_waits_for", {"group": "serve", "peer": "n1"}, 1),
+        ("group_waits_for", {"group": "serve", "peer": "n2"}, 0),
         ("store_available", {}, 1),
         ("store_refuses_writes", {}, 0),
         ("loop_duration_seconds_count", {}, 1),
@@ -118,7 +141,7 @@ def test_label_values_are_escaped():
     assert value(found, "component_up", component='a"b\\c\nd') == 1
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+@needs_promtool
 def test_promtool_is_content(metrics):
     child = subprocess.run(
         [PROMTOOL, "check", "metrics"], input=metrics.text(), capture_output=True, timeout=20, check=False

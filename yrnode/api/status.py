@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from yrnode.model.cause import Cause, Reason
+from yrnode.model.cause import Cause
 from yrnode.model.group import Phase, Stage
 from yrnode.model.identity import Identity
 from yrnode.model.refusal import Refusal
 from yrnode.model.routing import Drain, RouterView
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
-from yrnode.model.state import RUNNING, WITH_PROCESS, State
+from yrnode.model.state import State
 from yrnode.model.verdict import Tally
+from yrnode.policy import causes, frozen, gather, phase, readiness
 from yrnode.policy import component as policy
-from yrnode.policy import frozen, gather, phase, readiness
 from yrnode.policy.differs import differences
 
 
@@ -64,32 +64,15 @@ def reasons(s: Snapshot) -> list[str]:
 
 def reason(c: ComponentView, s: Snapshot) -> str:
     """The current cause in words, with what it still waits for."""
-    cause = _current(c, s)
+    cause = causes.current(c, s)
     words = _words(cause) if cause else ""
     waiting = policy.waits_for(c, s)
     if waiting:
         words = "; ".join(filter(None, (words, "waits for " + ", ".join(waiting))))
-    elif c.state is State.STARTING and _died(c) is None:
+    elif c.state is State.STARTING and causes.died(c) is None:
         gap = _gap(c)
         words = "; ".join(filter(None, (words, gap and f"not yet proven: {gap}")))
     return words
-
-
-def _died(c: ComponentView) -> Cause | None:
-    """The end of an instance that should run. Once it is being ended, its exit is no news."""
-    return c.death if c.state in RUNNING else None
-
-
-def _current(c: ComponentView, s: Snapshot) -> Cause | None:
-    if not policy.wanted(c, s) and c.state not in WITH_PROCESS:
-        group = s.groups.get(c.spec.group or "")
-        unwanted = group.unwanted if group else c.unwanted
-        return unwanted or c.cause
-    if c.state in (State.CLEANING, State.HELD) and c.blocked:
-        return c.blocked
-    # that nothing is left says how far a stop has come, not why there was one
-    gone = c.cause is not None and c.cause.reason is Reason.GONE
-    return _died(c) or (c.leaving if gone and c.leaving else c.cause)
 
 
 def iso(wall: float) -> str:

@@ -196,7 +196,7 @@ class Supervisor:
             )
             member = members.of(self._cluster, self.identity.node, self._world, self.events, self._wake.set)
             self._units = {
-                name: Unit(name, self._world, tools, owner, self._wake.set, member.get(name))
+                name: Unit(name, self._world, tools, owner, self._wake.set, member.get(name), self.metrics.removed)
                 for name in self._world.components
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})

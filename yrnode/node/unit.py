@@ -34,7 +34,9 @@ AGAIN_S = 1.0
 
 
 class Unit:
-    """`wake` asks the loop for a round. `member`: for etcd, the others of its cluster."""
+    """`wake` asks the loop for a round. `member`: for etcd, the others of its cluster.
+
+    `removed`: told of leftovers that went, perhaps in a thread: the component, its plane, what kind, how many."""
 
     def __init__(
         self,
@@ -44,12 +46,14 @@ class Unit:
         owner: Owner,
         wake: Callable[[], None],
         member: Membership | None = None,
+        removed: Callable[[str, str, str, int], None] | None = None,
     ) -> None:
         self.name = name
         self._world = world
         self._tools = tools if member is None else member.equip(tools)
         self._member = member
         self._owner = owner
+        self._removed = removed
         self._wake = wake
         self.leave: Callable[[str], Awaitable[None]] | None = None
         """What comes before the end of an instance that serves: it is to get no more requests."""
@@ -93,8 +97,10 @@ class Unit:
         spec = self.view.spec
         try:
             await self._wait_for_room()
-            blocked = await clear.clear(spec, self._owner, self._world.components) or self._claim_data_dir()
-            blocked = blocked or await self._settle_member() or await self._wait_for_memory()
+            blocked = await clear.clear(spec, self._owner, self._world.components, self._note)
+            blocked = (
+                blocked or self._claim_data_dir() or await self._settle_member() or await self._wait_for_memory()
+            )
         except Exception as e:
             log.exception("%s: clean-up failed", self.name)
             blocked = Cause(Reason.RESIDUE, f"clean-up failed: {e!r}", "", self.name)
@@ -249,18 +255,21 @@ class Unit:
 
     def _sweep(self, instance: Instance) -> None:
         # not fatal here: the clean-up before the next start tries again, and refuses to start over what is left
+        dead = instance.shm if instance.died_hard else ()
         removals: list[Callable[[], object]] = [
             instance.forget,
-            lambda: shm.remove(
-                self._owner.run_dir, instance.shm if instance.died_hard else (), instance.record.began
-            ),
-            lambda: files.remove_stale(instance.spec.stale),
+            lambda: self._note(clear.Kind.MEMORY, len(shm.remove(self._owner.run_dir, dead, instance.record.began))),
+            lambda: self._note(clear.Kind.FILE, files.remove_stale(instance.spec.stale)),
         ]
         for remove in removals:
             try:
                 remove()
             except OSError as e:
                 log.warning("%s: cannot remove %s: %s", self.name, e.filename, e.strerror)
+
+    def _note(self, kind: clear.Kind, count: int) -> None:
+        if self._removed is not None:
+            self._removed(self.name, self.view.plane.value, kind.value, count)
 
     async def close(self) -> None:
         """Let go without ending anything."""

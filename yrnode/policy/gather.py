@@ -30,17 +30,23 @@ def lacking(g: GroupView, s: Snapshot) -> Iterator[str]:
 
 
 def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> Iterator[str]:
-    """The nodes that go waits for, one line each, `but` for one."""
+    """The nodes that go waits for, one line each, `but` for one of the cluster file's."""
+    yield from (line for node, line in awaited(g, s) if node != but or node not in g.nodes)
+
+
+def awaited(g: GroupView, s: Snapshot) -> Iterator[tuple[str, str]]:
+    """The same: each node, and its line."""
     told = s.board.phases(g.name)
-    yield from (f"{node} (protocol {number}, here {s.protocol})" for node, number in protocol.strangers(s).items())
+    for node, number in protocol.strangers(s).items():
+        yield node, f"{node} (protocol {number}, here {s.protocol})"
     for node in g.nodes:
-        if node != but and (line := _node(g, node, told.get(node), s)):
-            yield line
+        if line := _node(g, node, told.get(node), s):
+            yield node, line
     for node in g.record.members:
         if node in g.nodes or node in s.board.fences:
             continue
         if line := _node(g, node, told.get(node), s, same=False):
-            yield f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off"
+            yield node, f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off"
 
 
 def _node(g: GroupView, node: str, member: Member | None, s: Snapshot, *, same: bool = True) -> str:

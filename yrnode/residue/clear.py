@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from enum import Enum
 
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import ComponentSpec
+from yrnode.process import table
 from yrnode.process.launch import Owner
 from yrnode.residue import files, holders, orphans, ports, shm
 
@@ -15,15 +17,31 @@ UNLISTED_GRACE_S = 20.0
 """What a component that is no longer in the cluster file gets between TERM and KILL."""
 
 
-async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = ()) -> Cause | None:
+class Kind(str, Enum):
+    """What was removed: a closed set, so that it can label a metric."""
+
+    PROCESS = "process"
+    FILE = "file"
+    MEMORY = "memory"
+
+
+Note = Callable[[Kind, int], None]
+"""Told of so many things of a kind that were removed."""
+
+
+def unnoted(kind: Kind, count: int) -> None:
+    """For whoever does not count."""
+
+
+async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = (), note: Note = unnoted) -> Cause | None:
     """Remove what is proven ours and unused. A cause when something is in the way that must not be removed.
 
     `names`: the components of this node; what runs of any other was started from an earlier cluster file.
     """
     mark, home = orphans.mark_of(owner.name, spec.name), owner.home
-    left = await orphans.end(mark, home, spec.stop_grace_s, log=spec.log)
+    left = await _end(lambda: orphans.find(mark, home, spec.log), spec.stop_grace_s, note)
     if names:
-        left += await orphans.end_all(lambda: orphans.unlisted(owner.name, home, names), UNLISTED_GRACE_S)
+        left += await _end(lambda: orphans.unlisted(owner.name, home, names), UNLISTED_GRACE_S, note)
     if left:
         return _blocked(spec, "an earlier instance cannot be ended", ", ".join(map(str, left)))
     unproven = await asyncio.to_thread(orphans.doubtful, mark, home, spec.log)
@@ -39,13 +57,27 @@ async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = ()) 
         for path in spec.stale:
             if holder := await asyncio.to_thread(holders.of, path):
                 return _blocked(spec, f"{path} is in use: end its holder", holder)
-        await asyncio.to_thread(files.remove_stale, spec.stale)
+        note(Kind.FILE, await asyncio.to_thread(files.remove_stale, spec.stale))
     except OSError as e:
         return _blocked(spec, "what an earlier instance left cannot be removed", f"{e.filename}: {e.strerror}")
     # it takes memory, but it is in nobody's way
     with contextlib.suppress(OSError):
-        await asyncio.to_thread(shm.remove, owner.run_dir)
+        note(Kind.MEMORY, len(await asyncio.to_thread(shm.remove, owner.run_dir)))
     return None
+
+
+async def _end(look: Callable[[], list[table.Proc]], grace_s: float, note: Note) -> list[table.Proc]:
+    """As `orphans.end_all`, with a note of who is no longer there."""
+    seen: set[tuple[int, int]] = set()
+
+    def watched() -> list[table.Proc]:
+        found = look()
+        seen.update((p.pid, p.start_ticks) for p in found)
+        return found
+
+    left = await orphans.end_all(watched, grace_s)
+    note(Kind.PROCESS, len(seen) - len(left))
+    return left
 
 
 def _blocked(spec: ComponentSpec, text: str, evidence: str) -> Cause:

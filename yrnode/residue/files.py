@@ -11,13 +11,20 @@ from yrnode.process import table
 from yrnode.process.instance import mapped_shm
 
 
-def remove_stale(paths: Iterable[Path]) -> None:
-    """Remove files and folders that only the ended instance used. OSError when one cannot be removed."""
+def remove_stale(paths: Iterable[Path]) -> int:
+    """Remove files and folders that only the ended instance used; how many were there. OSError when one cannot be
+    removed."""
+    removed = 0
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                continue
+        removed += 1
+    return removed
 
 
 def remove_shm(names: Iterable[str], began: int = 0) -> list[str]:

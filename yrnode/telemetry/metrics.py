@@ -9,10 +9,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from yrnode.model.cause import Reason
-from yrnode.model.group import Stage
-from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.group import Phase, Stage
+from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally, Verdict
+from yrnode.policy import causes, component, gather, readiness
+from yrnode.policy.differs import differences
 from yrnode.policy.hits import WINDOW_S, Hits, Meaning, looks
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,6 +53,12 @@ class Metrics:
             ["node", "component", "plane", "reason"],
             registry=self._registry,
         )
+        self._removed = Counter(
+            "yrnode_residue_removed",
+            "Leftovers of ended instances that were removed: processes, files, shared memory.",
+            ["node", "component", "plane", "kind"],
+            registry=self._registry,
+        )
         self._recovery = Histogram(
             "yrnode_recovery_seconds",
             "Seconds from a fault to each phase of its recovery. A component that restarts alone has no group.",
@@ -70,6 +78,10 @@ class Metrics:
     def restarted(self, component: str, plane: str, reason: Reason) -> None:
         """Count one restart of a component."""
         self._restarts.labels(self._node, component, plane, reason.value).inc()
+
+    def removed(self, component: str, plane: str, kind: str, count: int) -> None:
+        """Count leftovers of a component's ended instances. From any thread."""
+        self._removed.labels(self._node, component, plane, kind).inc(count)
 
     def observe_recovery(self, phase: str, seconds: float, *, group: str = "", component: str = "") -> None:
         """`seconds` from the fault to `phase`, one of PHASES, of a group or of a component that restarts alone."""
@@ -100,8 +112,8 @@ class _FromSnapshot(Collector):
 
     def collect(self) -> Iterator[Metric]:
         s = self._snapshot()
-        yield from self._components(s.components.values())
-        yield from self._checks(s.components.values())
+        yield from self._components(s)
+        yield from self._checks(s)
         yield from self._cache(s)
         generation = _gauge("group_generation", "Number of the group's current life.", "node", "group")
         stage = _gauge(
@@ -116,11 +128,7 @@ class _FromSnapshot(Collector):
         store = _gauge("store_available", "1 while the store (etcd) answers.", "node")
         store.add_metric([self._node], float(s.store_available))
         yield store
-        peers = _gauge("peer_up", "1 while the peer's key is in the store, 0 when it is gone.", "node", "peer")
-        if s.fresh:
-            for peer in s.others:
-                peers.add_metric([self._node, peer], float(peer in s.board.nodes))
-        yield peers
+        yield from self._peers(s)
         refuses = _gauge("store_refuses_writes", "1 while the store has an alarm and takes no writes.", "node")
         refuses.add_metric([self._node], float(s.store_refusal is not None))
         yield refuses
@@ -128,25 +136,66 @@ class _FromSnapshot(Collector):
         build.add_metric([self._node, self._version], 1.0)
         yield build
 
-    def _components(self, components: Iterable[ComponentView]) -> Iterator[Metric]:
+    def _peers(self, s: Snapshot) -> Iterator[Metric]:
+        """Nobody knows while the shared keys cannot be read, so there is no series then."""
+        up = _gauge("peer_up", "1 while the peer's key is in the store, 0 when it is gone.", "node", "peer")
+        differs = _gauge("peer_differs", "In how many things the peer differs from this node.", "node", "peer")
+        waits = _gauge(
+            "group_waits_for", "1 while the group's start waits for the peer, else 0.", "node", "group", "peer"
+        )
+        own = s.board.nodes.get(s.me)
+        for name in s.others if s.fresh else ():
+            peer = s.board.nodes.get(name)
+            up.add_metric([self._node, name], float(peer is not None))
+            if own is not None and peer is not None:
+                differs.add_metric([self._node, name], len(differences(own, peer)))
+        for g in s.groups.values() if s.fresh else ():
+            for name, missed in _awaited(g, s).items():
+                waits.add_metric([self._node, g.name, name], float(missed))
+        yield up
+        yield differs
+        yield waits
+
+    def _components(self, s: Snapshot) -> Iterator[Metric]:
         labels = ("node", "component", "plane")
         up = _gauge("component_up", "1 while the component is ready, else 0.", *labels)
         state = _gauge(
             "component_state", "1 for the state that the component is in, 0 for the others.", *labels, "state"
         )
-        for c in components:
+        wanted = _gauge("component_wanted", "1 while the component is to run, 0 while an operator stops it.", *labels)
+        cause = _gauge(
+            "component_cause", "Always 1; a label says why the component is in its state.", *labels, "reason"
+        )
+        ready = _gauge("node_ready", "1 while every component that this node must run is ready.", "node")
+        ready.add_metric([self._node], float(readiness.ready(s)))
+        for c in s.components.values():
             own = [self._node, c.name, c.plane.value]
             up.add_metric(own, float(c.state is State.READY and c.death is None))
+            wanted.add_metric(own, float(component.wanted(c, s)))
+            if (found := causes.current(c, s)) is not None:
+                reason = found.reason if found.component in ("", c.name) else Reason.GROUP
+                cause.add_metric([*own, reason.value], 1.0)
             for one in State:
                 state.add_metric([*own, one.value], float(one is c.state))
         yield up
         yield state
+        yield wanted
+        yield cause
+        yield ready
 
-    def _checks(self, components: Iterable[ComponentView]) -> Iterator[Metric]:
+    def _checks(self, s: Snapshot) -> Iterator[Metric]:
         labels = ("node", "component", "plane", "check")
         verdict = _gauge("check_verdict", "Latest verdict of the check: 1 ok, 0 fail, -1 unknown.", *labels)
         took = _gauge("check_duration_seconds", "Seconds that the check's latest probe took.", *labels)
-        for c in components:
+        node = _gauge(
+            "node_check_verdict",
+            "Latest verdict of a check of the node itself, as above.",
+            "node",
+            "check",
+        )
+        for name, tally in s.node.items():
+            node.add_metric([self._node, name], _VERDICTS[tally.result.verdict])
+        for c in s.components.values():
             for check in c.spec.checks:
                 tally = c.checks.get(check.name, Tally())
                 own = [self._node, c.name, c.plane.value, check.name]
@@ -154,6 +203,7 @@ class _FromSnapshot(Collector):
                 took.add_metric(own, tally.result.took_s)
         yield verdict
         yield took
+        yield node
 
     def _cache(self, s: Snapshot) -> Iterator[Metric]:
         """A rank that has not been read has no series here, and a rate of nothing has none."""
@@ -184,6 +234,16 @@ class _FromSnapshot(Collector):
         yield ratio
         yield tokens
         yield means
+
+
+def _awaited(g: GroupView, s: Snapshot) -> dict[str, bool]:
+    """By node, whether the group's start waits for it. What an operator holds is not waited for."""
+    found = dict.fromkeys(dict.fromkeys((*g.nodes, *g.record.members)), False)
+    if g.record.stage is Stage.STOP and g.wanted:
+        told = s.board.phases(g.name)
+        for name, _ in gather.awaited(g, s):
+            found[name] = name not in told or told[name].phase is not Phase.HELD
+    return found
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
