@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.node import YrNode, cluster_text, yrnode
+from tests.support.prometheus import expressions, unknown
 from yrnode.process import table
 
 
@@ -64,6 +65,11 @@ def test_what_is_seen_from_outside(node: YrNode) -> None:
     assert status["ready"]
     assert set(status["components"]) == {"etcd", "worker", "rank/serve/0", "rank/serve/1"}
     assert "application startup complete" in node.cli("logs", "rank/serve/0").stdout.lower()
+
+
+def test_alerts_and_dashboard_name_only_what_is_served(node: YrNode) -> None:
+    page = node.get("/metrics")[1]
+    assert {e: found for e in expressions() if (found := unknown(e, page))} == {}
 
 
 def test_the_second_identical_prompt_hits_the_external_cache(node: YrNode) -> None:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Unpack Debian's etcd 3.4 and promtool into DIR/usr/bin, without installing or starting anything.
+# Unpack Debian's etcd 3.4, and prometheus with its promtool, into DIR/usr/bin, without installing or starting anything.
 # usage: debian_parts.sh DIR      (does nothing where apt-get is missing: those tests then skip and say why)
 set -eu
 dir=$1
