@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +17,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-from tests.support.etcd import PARTS
+from tests.support.etcd import PARTS, free_port
 
+_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 PACKAGING = Path(__file__).parents[2] / "packaging"
 ALERTS = PACKAGING / "prometheus/alerts.yaml"
 ALERTS_TEST = PACKAGING / "prometheus/alerts_test.yaml"
@@ -67,3 +74,96 @@ def unknown(expression: str, page: str) -> list[str]:
             asked = re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"', matchers)
             found += [f"{name}{{{label}}}" for label in asked if label not in labels[name]]
     return found
+
+
+QUICK = "1s"
+"""Between two scrapes, and instead of each `for:` of an alert: a drill need not last for minutes. What an alert asks
+stays as it is."""
+
+
+def quickened() -> dict[str, Any]:
+    """The packaged rules with `for: 1s` wherever they wait at all."""
+    rules = load(ALERTS)
+    for group in rules["groups"]:
+        group["rules"] = [{**r, "for": QUICK} if "for" in r else r for r in group["rules"]]
+    return rules
+
+
+class Prometheus:
+    """A real one that loads `quickened()` and scrapes whom `targets` names. `url`: where it listens."""
+
+    def __init__(self, where: Path) -> None:
+        self.dir = where
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._targets = where / "targets.json"
+        self.targets({})
+        # JSON is YAML
+        (where / "rules.yaml").write_text(json.dumps(quickened()))
+        job = {"job_name": "yrnode", "honor_labels": True, "file_sd_configs": [{"files": [str(self._targets)]}]}
+        times = {"scrape_interval": QUICK, "scrape_timeout": QUICK, "evaluation_interval": QUICK}
+        config = {"global": times, "rule_files": [str(where / "rules.yaml")], "scrape_configs": [job]}
+        (where / "prometheus.yaml").write_text(json.dumps(config))
+
+    def targets(self, nodes: Mapping[str, str]) -> None:
+        """By node, its host:port. Taken in place of those before within a second or so."""
+        text = json.dumps([{"targets": [api], "labels": {"node": node}} for node, api in nodes.items()])
+        whole = self.dir / "targets.new"
+        whole.write_text(text)
+        whole.rename(self._targets)
+
+    def _get(self, path: str) -> Any:
+        with _OPEN(self.url + path, timeout=5) as response:
+            return json.load(response)["data"]
+
+    def firing(self) -> list[dict[str, str]]:
+        """The labels of each alert that fires."""
+        try:
+            found = self._get("/api/v1/alerts")["alerts"]
+        except OSError:
+            return []
+        return [a["labels"] for a in found if a["state"] == "firing"]
+
+    def names(self) -> set[str]:
+        return {labels["alertname"] for labels in self.firing()}
+
+    def wait(self, name: str, seconds: float = 60.0, **labels: str) -> None:
+        """Until the alert fires with these labels."""
+        wanted = {"alertname": name, **labels}.items()
+        deadline = time.monotonic() + seconds
+        while not any(wanted <= fired.items() for fired in self.firing()):
+            assert time.monotonic() < deadline, f"{name} {labels} does not fire; what does: {self.firing()}"
+            time.sleep(0.1)
+
+    def wait_quiet(self, *but: str, seconds: float = 60.0) -> None:
+        """Until nothing fires, `but` for what may; and the loop's own, which a start on a busy machine makes late."""
+        deadline = time.monotonic() + seconds
+        while left := self.names() - {*but, "YrnodeLoopSlow"}:
+            assert time.monotonic() < deadline, f"still firing: {sorted(left)}"
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def prometheus() -> Iterator[Prometheus]:
+    with tempfile.TemporaryDirectory(prefix="yrp-", dir="/tmp") as directory:
+        where = Path(directory)
+        server = Prometheus(where)
+        words = [
+            f"--config.file={where / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={where / 'data'}",
+            f"--web.listen-address={server.url.removeprefix('http://')}",
+            "--log.level=warn",
+        ]
+        with open(where / "log", "wb") as out:
+            child = subprocess.Popen([PROMETHEUS, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            server.wait("YrnodeNotScraped")
+            yield server
+        except AssertionError as e:
+            raise AssertionError(f"{e}\n{(where / 'log').read_text()[-1000:]}") from e
+        finally:
+            child.terminate()
+            try:
+                child.wait(20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(10)
