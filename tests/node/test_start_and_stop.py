@@ -23,8 +23,7 @@ def test_livez_answers_within_a_second() -> None:
             node.wait("livez", lambda node=node: node.get("/livez")[0] == 200, 10)
             took.append(time.monotonic() - began)
     print(f"livez after {sorted(took)} s")
-    # a second on an idle machine; the fastest, since other work beside it is not its own
-    assert min(took) < 1.5
+    assert sorted(took)[1] < 1.0
 
 
 @pytest.mark.parametrize("component", ["etcd", "worker", "rank/serve/0"])

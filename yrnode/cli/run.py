@@ -49,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     from yrnode.config.node import this_node
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
-    from yrnode.preflight.agreed import facts
     from yrnode.preflight.finding import Look
     from yrnode.process.lock import NodeLock
     from yrnode.store.connect import refuse_unusable
@@ -68,8 +67,13 @@ def run(args: argparse.Namespace) -> int:
         for line in warnings:
             log.warning("check: %s", line)
 
+        def facts() -> dict[str, str]:
+            from yrnode.preflight import agreed
+
+            return agreed.facts(Look(host, specs))
+
         def supervisor() -> Supervisor:
-            return Supervisor(cluster, node, specs, __version__, lambda: facts(Look(host, specs)))
+            return Supervisor(cluster, node, specs, __version__, facts)
 
         daemon = _Daemon(cluster, supervisor(), unit)
         asyncio.run(daemon.serve(early))

@@ -10,19 +10,14 @@ from yrnode.components.host import Host
 from yrnode.model.spec import ComponentSpec
 from yrnode.preflight import (
     ascend,
-    binaries,
     clock,
     copying,
     datadirs,
     disks,
     hccl,
-    links,
     memory,
     models,
     network,
-    nodes,
-    npus,
-    packages,
     pages,
     places,
     ports,
@@ -50,13 +45,6 @@ QUICK: Mapping[str, Check] = {
     "CANN and driver": ascend.look,
 }
 """Those that look at files and at the kernel alone."""
-SLOW: Mapping[str, Check] = {
-    "versions": binaries.look,
-    "packages": packages.look,
-    "NPUs": npus.look,
-    "NPU links": links.look,
-}
-"""Those that ask programs."""
 _GOOD = {
     "directories": "can be used",
     "programs": "all there",
@@ -102,7 +90,17 @@ def admission(host: Host, specs: Sequence[ComponentSpec]) -> tuple[list[str], li
 def everything(at: Look, daemon: Check | None = None) -> list[Finding]:
     """All checks, in ALL_S seconds at most. `daemon`: what the yrnode that runs here tells of the other nodes; where
     there is none, the store does."""
-    checks: dict[str, Check] = {**QUICK, **SLOW, nodes.NAME: daemon or nodes.look}
+    # those that ask programs or other nodes; a daemon that starts needs none of them
+    from yrnode.preflight import binaries, links, nodes, npus, packages
+
+    checks: dict[str, Check] = {
+        **QUICK,
+        "versions": binaries.look,
+        "packages": packages.look,
+        "NPUs": npus.look,
+        "NPU links": links.look,
+        nodes.NAME: daemon or nodes.look,
+    }
     if daemon is None:
         # what a yrnode that runs holds itself would only look taken
         checks = {"start": lambda at: starting(at.host, at.specs), **checks}
