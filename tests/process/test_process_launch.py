@@ -32,6 +32,8 @@ async def test_it_runs_in_a_session_and_a_directory_of_its_own_with_its_mark(lab
     assert proc is not None
     assert (proc.sid, proc.pgid, proc.ppid) == (pid, pid, os.getpid())
     assert instance.record.mark == f"{NAME}/worker/{instance.id}"
+    # what the script becomes: until the kernel has put it in place it shows no environment
+    await until(lambda: table.command(pid) == "sleep 60")
     assert table.marks(pid) == (instance.record.mark, str(lab.home))
     assert Path(f"/proc/{pid}/cwd").resolve() == lab.home / "worker"
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

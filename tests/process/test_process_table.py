@@ -75,6 +75,19 @@ async def test_marks_come_from_the_processs_own_environment() -> None:
     assert table.marks(child.pid) == ("", "")
 
 
+async def test_marks_are_seen_while_a_process_becomes_another_program() -> None:
+    env = {"PATH": os.defpath, "YRNODE_INSTANCE": "c/n/etcd/ab", "YRNODE_HOME": "/state"}
+    # puts itself in its own place again and again: some reads meet it in between
+    again = 'i=0; while [ $i -lt 200 ]; do i=$((i+1)); done; exec /bin/sh -c "$0" "$0"'
+    child = subprocess.Popen(["/bin/sh", "-c", again, again], env=env)
+    try:
+        await until(lambda: table.marks(child.pid)[0])
+        assert {table.marks(child.pid) for _ in range(20000)} == {("c/n/etcd/ab", "/state")}
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen(["/bin/true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

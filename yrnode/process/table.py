@@ -6,6 +6,7 @@ psutil would do, but a scan of all processes for one session or mark is on the s
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from yrnode.model.secrets import cover_argv
 MARK = b"YRNODE_INSTANCE"
 HOME = b"YRNODE_HOME"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_EXEC_PAUSES_S = (0.0, 0.001, 0.002, 0.005)
 
 
 @dataclass(frozen=True)
@@ -68,24 +70,38 @@ def scan() -> Iterator[Proc]:
 
 def marks(pid: int) -> tuple[str, str]:
     """(instance, home) from the process's own environment, empty where it has none or hides it."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as f:
-            fields = f.read().split(b"\0")
-    except OSError:
-        return "", ""
-    found = dict(x.split(b"=", 1) for x in fields if x.startswith((MARK + b"=", HOME + b"=")))
+    found = dict(x.split(b"=", 1) for x in _environ(pid) if x.startswith((MARK + b"=", HOME + b"=")))
     return os.fsdecode(found.get(MARK, b"")), os.fsdecode(found.get(HOME, b""))
 
 
 def number(pid: int, name: str) -> int:
     """A whole number that was written into the process's environment, 0 where it shows none."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as f:
-            fields = f.read().split(b"\0")
-    except OSError:
-        return 0
-    digits = next((x.partition(b"=")[2] for x in fields if x.startswith(f"{name}=".encode())), b"0")
+    digits = next((x.partition(b"=")[2] for x in _environ(pid) if x.startswith(f"{name}=".encode())), b"0")
     return int(digits) if digits.isdigit() else 0
+
+
+def _environ(pid: int) -> list[bytes]:
+    """Its fields; none where there is no such process, or it may not be read.
+
+    While the kernel puts a new program in place (execve) a process shows none: an empty one is read again for a few
+    milliseconds, or a member that starts something would pass for a stranger.
+    """
+    try:
+        text = _read_environ(pid)
+        for pause in _EXEC_PAUSES_S:
+            # a kernel's thread has no program: OSError
+            if text or not os.readlink(f"/proc/{pid}/exe"):
+                break
+            time.sleep(pause)
+            text = _read_environ(pid)
+    except OSError:
+        return []
+    return text.split(b"\0")
+
+
+def _read_environ(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        return f.read()
 
 
 def alive(proc: Proc) -> bool:
