@@ -12,6 +12,7 @@ from yrnode.model.group import GroupMove, GroupRecord, Stage
 from yrnode.model.snapshot import ComponentView, GroupView
 from yrnode.model.state import Move, State
 from yrnode.policy import group, plan
+from yrnode.policy.group import INFORM_AFTER_S
 
 G, S = GroupMove, State
 AGAIN = Cause(Reason.OPERATOR, "restart serve by root")
@@ -206,8 +207,11 @@ def test_nobody_starts_in_the_round_that_moves_his_record() -> None:
 
 
 def test_the_next_look_is_at_the_nearest_deadline_ahead() -> None:
-    assert plan.next_look(snapshot()) is None
-    s = snapshot(view("etcd", S.STARTING, deadline=160.0), view("worker", S.BACKOFF, deadline=100.0))
+    assert plan.next_look(snapshot()) == 100.0 + INFORM_AFTER_S, "the record has just come"
+    assert plan.next_look(replace(snapshot(), now=101.0)) is None
+    s = replace(
+        snapshot(view("etcd", S.STARTING, deadline=160.0), view("worker", S.BACKOFF, deadline=101.0)), now=101.0
+    )
     assert plan.next_look(s) == 160.0
     waits = serve(record(Stage.STOP, backoff_s=30.0), learned_at=100.0)
     assert plan.next_look(replace(s, groups={"serve": waits})) == 130.0

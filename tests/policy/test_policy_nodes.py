@@ -15,6 +15,7 @@ from yrnode.model.group import GroupMove, GroupRecord, Member, Phase, Stage
 from yrnode.model.snapshot import Absence, GroupView
 from yrnode.model.state import Move, State
 from yrnode.policy import component, gather, group, intents, phase, plan
+from yrnode.policy.group import INFORM_AFTER_S
 
 G, P = GroupMove, Phase
 NODES = (ME, "n1", "n2")
@@ -224,9 +225,12 @@ def test_what_a_node_says(ranks: list[Any], stage: Stage, said: Phase) -> None:
     g = three(stage)
     assert phase.own(g, snapshot(*ranks, group=g)) == Member(4, said)
     if ranks[1].state is not State.STOPPED:
-        found = decide(g, {}, *ranks)
+        found = decide(replace(g, learned_at=100.0 - INFORM_AFTER_S), {}, *ranks)
         assert found is not None
         assert (found.move, found.member) == (G.TELL, Member(4, said))
+        # what only informs, and mostly passes, does not go out to everybody together with the record
+        at_once = decide(g, {}, *ranks)
+        assert (at_once is None) == (said in (P.STOPPING, P.STARTING))
 
 
 def test_held_is_said_only_when_all_is_gone_and_never_clean() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from yrnode.model.action import Action
 from yrnode.model.board import Stored
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
+from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Phase, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.policy import cache, component, coupling, evidence, gather, intents, phase, protocol, restart, worker
 
@@ -28,6 +28,10 @@ class Budget:
 
     faults: int = 3
     forgive_after_s: float = 600.0
+
+
+INFORM_AFTER_S = 0.1
+"""A phase that only informs is told once it has outlasted this; what others wait for is told at once."""
 
 
 def first_record() -> GroupRecord:
@@ -136,6 +140,9 @@ def _tell(g: GroupView, s: Snapshot) -> Action | None:
     member = phase.own(g, s)
     told = s.board.phases(g.name).get(s.me)
     if told is not None and replace(told, rpc_port=None) == member:
+        return None
+    # a word of every node to every node would keep the record itself waiting, and most of these pass
+    if member.phase in (Phase.STOPPING, Phase.STARTING) and s.now < g.learned_at + INFORM_AFTER_S:
         return None
     return Action(GroupMove.TELL, g.name, g.record.cause, member=member)
 

@@ -30,5 +30,7 @@ def decide(s: Snapshot) -> list[Action]:
 def next_look(s: Snapshot) -> float | None:
     """The nearest deadline in monotonic seconds, at which a round is due even if nothing happens."""
     deadlines = [c.deadline for c in s.components.values() if c.deadline is not None]
-    deadlines += [g.learned_at + g.record.backoff_s for g in s.groups.values()]
+    deadlines += [
+        g.learned_at + wait for g in s.groups.values() for wait in (g.record.backoff_s, group.INFORM_AFTER_S)
+    ]
     return min((d for d in deadlines if d > s.now), default=None)
