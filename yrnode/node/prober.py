@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from yrnode.checks import kinds
 from yrnode.checks.base import Check, Target, Tools
+from yrnode.checks.starved import Witness
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, unknown
 from yrnode.store.transport import within
@@ -42,12 +43,14 @@ class Prober:
         self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
 
     async def _run(self, spec: CheckSpec) -> None:
-        check = kinds.make(spec, self._tools)
+        check, witness = kinds.make(spec, self._tools), Witness()
         try:
             while not self._closed:
                 passed = self._tallies()[spec.name].passed
                 if self._may_run(spec):
                     result = await self._probe(check, spec)
+                    if spec.starves:
+                        result = await witness.hear(result, self._pid(), spec.timeout_s)
                     self._report(self._spec.name, self._instance, spec.name, result)
                     passed = self._tallies()[spec.name].passed
                 if passed and not spec.watch:
