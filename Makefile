@@ -19,7 +19,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: demo test lint unit test-slow test-vllm lock clean
+.PHONY: demo test lint unit test-long test-slow test-vllm lock clean
 demo: $(VENV)/.demo
 	@$(VENV)/bin/yrnode demo $(ARGS)
 
@@ -38,9 +38,14 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	@tests/tools/debian_parts.sh $(VENV)/parts
-	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadfile -m "not vllm and not slow and not alone" --ignore=tests/simulation $(ARGS)
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadfile -m "not vllm and not slow and not alone and not long" --ignore=tests/simulation $(ARGS)
 	$(PY) -m pytest -rs -n 2 -m "not slow" tests/simulation $(ARGS)
 	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m alone
+
+# Faults that take real processes half a minute and more each, to be seen and healed.
+test-long: $(VENV)/.dev
+	@tests/tools/debian_parts.sh $(VENV)/parts
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadfile -m "long and not slow" $(ARGS)
 
 # vLLM's router as its project publishes it.
 $(ROUTER)/bin/vllm-router:

@@ -13,7 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from tests.support.node import YrNode, cluster_text, yrnode
+
+pytestmark = pytest.mark.long
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from tests.support.node import YrNode, cluster_text, yrnode
 from tests.support.serving import ask, check, generation, url
 from yrnode.process import table
 
+pytestmark = pytest.mark.long
+
 HEALTHY, DEAD = "rank/serve/0", "rank/serve/1"
 STALL_S = 5.0
 CHECKS = f"""

@@ -26,6 +26,8 @@ from yrnode.policy.plan import decide
 from yrnode.telemetry.event_file import read_events
 from yrnode.telemetry.events import EventLog
 
+pytestmark = pytest.mark.long
+
 HOUR, YEAR = 3600.0, 365 * 86400.0
 
 

@@ -16,6 +16,8 @@ from tests.support.node import cluster_text, yrnode
 from tests.support.routed import D, Node, P, running, split
 from tests.support.serving import ask
 
+pytestmark = pytest.mark.long
+
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 

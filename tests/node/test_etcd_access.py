@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.certs import make_certs
 from tests.support.etcd import post
 from tests.support.node import YrNode, cluster_text, yrnode
 from tests.support.users import PASSWORD, enable_auth
 from yrnode.process import table
+
+pytestmark = pytest.mark.long
 
 
 def test_certificates_and_a_user(tmp_path: Path) -> None:

@@ -6,9 +6,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.node import cluster_text, yrnode
 from yrnode.process import table
 from yrnode.store.etcd3_backend import SWITCHES
+
+pytestmark = pytest.mark.long
 
 
 def test_a_node_on_the_etcd3_package() -> None:

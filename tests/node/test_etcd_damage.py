@@ -20,6 +20,8 @@ import pytest
 from tests.support.etcd import ETCD_34, ETCD_35, encoded, post
 from tests.support.node import BIN, YrNode, cluster_text, yrnode
 
+pytestmark = pytest.mark.long
+
 QUOTA = 16 * 1024**2
 UNTOUCHED = ("worker", "rank/serve/0")
 # a machine that is busy with other tests answers late, which is not what is looked at here

@@ -37,6 +37,8 @@ from yrnode.node import world
 from yrnode.policy import component
 from yrnode.policy.members import PATIENCE_S
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[YrCluster]:

@@ -21,6 +21,8 @@ from tests.support.node import YrNode, cluster_text, yrnode
 from tests.support.serving import ask, url
 from yrnode.process import table
 
+pytestmark = pytest.mark.long
+
 RANKS = ("rank/serve/0", "rank/serve/1")
 MIB = 1024**2
 NEED = 256

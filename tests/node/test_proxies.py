@@ -16,6 +16,8 @@ from tests.support.etcd import free_port
 from tests.support.node import BIN, YrNode, cluster_text, yrnode
 from tests.support.serving import check
 
+pytestmark = pytest.mark.long
+
 NAMES = [f(n) for n in ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy") for f in (str.lower, str.upper)]
 PAGE = b"<html>Please log in to the proxy</html>"
 ANSWERS = {

@@ -12,6 +12,8 @@ from tests.support.keys import etcd_url, record_key, stored
 from tests.support.node import cluster_text, yrnode
 from tests.support.restore import copy_store, put_back
 
+pytestmark = pytest.mark.long
+
 
 def test_an_older_copy_stops_no_rank_and_the_record_is_put_back(tmp_path: Path) -> None:
     with yrnode(cluster_text()) as node:
