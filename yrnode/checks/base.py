@@ -57,7 +57,13 @@ class Tools:
 
 
 class Check(Protocol):
-    """A probe that raises is recorded as unknown by whoever runs it; one that is out of time has failed."""
+    """A probe that raises is recorded as unknown by whoever runs it; one that is out of time has failed.
+
+    `asker`: the pid of a process of its own that asks, of which it is counted how long it waits for a core.
+    """
+
+    @property
+    def asker(self) -> int | None: ...
 
     async def probe(self, target: Target) -> Result: ...
 
@@ -70,6 +76,10 @@ class Stateless:
     def __init__(self, spec: CheckSpec, tools: Tools) -> None:
         self.spec = spec
         self.tools = tools
+
+    @property
+    def asker(self) -> int | None:
+        return None
 
     def param(self, name: str) -> Any:
         return self.spec.params[name]

@@ -24,6 +24,10 @@ class EachEngine:
         self._parts = {r: make(replace(spec, params={**spec.params, "rank": r}), tools) for r in ranks}
         self._ledgers = tools.ledgers
 
+    @property
+    def asker(self) -> int | None:
+        return None
+
     async def probe(self, target: Target) -> Result:
         targets = {rank: replace(target, engine=rank) for rank in self._parts}
         stopped = self._ledgers.of(target.asked, target.instance).stopped

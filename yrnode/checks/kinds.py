@@ -57,6 +57,10 @@ class _Attended:
         self._check = check
         self._pulse = tools.pulse
 
+    @property
+    def asker(self) -> int | None:
+        return self._check.asker
+
     async def probe(self, target: Target) -> Result:
         self._pulse.start()
         began = time.monotonic()

@@ -33,6 +33,10 @@ class KvCheck(Stateless):
         super().__init__(spec, tools)
         self._helper: Helper | None = None
 
+    @property
+    def asker(self) -> int | None:
+        return self._helper.pid if self._helper is not None else None
+
     async def probe(self, target: Target) -> Result:
         if self._helper is None or not self._helper.usable:
             await self.close()
@@ -82,6 +86,10 @@ class Helper:
         self._hello: asyncio.Task[bytes] | None = None
         self._until = time.monotonic() + LOADING_S
         self.usable = False
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
 
     async def connect(self) -> None:
         """Before the first question. Not part of the start: a probe may be given up here, and the child is known."""

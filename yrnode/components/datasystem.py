@@ -92,9 +92,7 @@ def spec(host: Host) -> ComponentSpec:
         CheckSpec("key", "worker-key", 2.0, 2.0, failures=15, gate=True, params=where),
         CheckSpec("ring", "worker-ring", 2.0, 2.0, failures=15, gate=True, act=False, params=where),
         # starved cores make it late: three misses of 2 s have restarted a worker that was well
-        CheckSpec(
-            "kv", "worker-kv", 1.0, 5.0, failures=3, gate=True, starves=True, after=("key", "ring"), params=probe
-        ),
+        CheckSpec("kv", "worker-kv", 1.0, 5.0, failures=3, gate=True, after=("key", "ring"), params=probe),
     )
     return ComponentSpec(
         NAME,

@@ -100,7 +100,7 @@ def spec(host: Host) -> ComponentSpec:
         CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         *((quorum,) if others else ()),
         # Alone it may be a slow disk, which a restart does not make faster. One that is stopped is seen by both.
-        CheckSpec("read", "etcd-read", 1.0, 2.0 if others else 1.0, failures=10, starves=True, params=read),
+        CheckSpec("read", "etcd-read", 1.0, 2.0 if others else 1.0, failures=10, params=read),
         CheckSpec("write", "etcd-write", 10.0, 2.0, gate=True, watch=False, params={"key": key}, gate_period_s=0.1),
         CheckSpec("alarms", "etcd-alarms", 5.0, 5.0, failures=1, act=False, params={"quota": quota}),
     )

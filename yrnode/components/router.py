@@ -50,7 +50,7 @@ def spec(host: Host) -> ComponentSpec:
     url = router_url(host.cluster)
     checks = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
-        CheckSpec("health", "http", 2.0, 5.0, gate=True, starves=True, params={"url": url + router_health(router)}),
+        CheckSpec("health", "http", 2.0, 5.0, gate=True, params={"url": url + router_health(router)}),
         CheckSpec("completion", "completion", 30.0, 30.0, act=False, after=("health",), params=asked(host, url)),
     )
     return ComponentSpec(

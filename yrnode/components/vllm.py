@@ -165,8 +165,9 @@ def _checks(
     if ranks:
         asks |= {"ranks": ranks}
         told |= {"ranks": ranks}
-    where = {"url": f"{url}/health"}
-    health = CheckSpec("health", "http", 5.0, 5.0, gate=True, watch=not headless, starves=True, params=where)
+    health = CheckSpec(
+        "health", "http", 5.0, 5.0, failures=3, gate=True, watch=not headless, params={"url": f"{url}/health"}
+    )
     processes = (
         CheckSpec("process", "process", 1.0, 1.0, witness=True, local=True),
         CheckSpec("processes", "process-set", 0.5, 1.0, failures=1, local=True, after=("canary",)),

@@ -24,7 +24,6 @@ class CheckSpec:
 
     `gate`: must have passed before the component counts as ready. `watch`: goes on while it is ready.
     `local`: it only looks at this host, so that out of time means a busy host and is unknown.
-    `starves`: a long miss is unknown while its process waits for a core (`checks/starved.py`).
     `act`: False only observes. `witness`: never acts alone, only together with another (`policy/hang.py`).
     `after`: checks of the same component that must have passed before this one runs.
     `params` is read by the check of that `kind`.
@@ -41,7 +40,6 @@ class CheckSpec:
     act: bool = True
     witness: bool = False
     local: bool = False
-    starves: bool = False
     after: tuple[str, ...] = ()
     gate_period_s: float = 0.2
     params: Mapping[str, Any] = field(default_factory=dict)

@@ -43,14 +43,15 @@ class Prober:
         self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
 
     async def _run(self, spec: CheckSpec) -> None:
-        check, witness = kinds.make(spec, self._tools), Witness()
+        check = kinds.make(spec, self._tools)
+        witness = Witness(check)
         try:
             while not self._closed:
                 passed = self._tallies()[spec.name].passed
                 if self._may_run(spec):
-                    result = await self._probe(check, spec)
-                    if spec.starves:
-                        result = await witness.hear(result, self._pid(), spec.timeout_s)
+                    with witness.beside(spec.timeout_s):
+                        result = await self._probe(check, spec)
+                    result = witness.hear(result)
                     self._report(self._spec.name, self._instance, spec.name, result)
                     passed = self._tallies()[spec.name].passed
                 if passed and not spec.watch:
