@@ -230,6 +230,16 @@ def test_a_worker_that_ended_itself(tmp_path: Path) -> None:
     assert datasystem.read_death(Exit(signal=9), True, [], tmp_path / "none", 2601).evidence == ""
 
 
+def test_a_worker_that_had_stood_still_before_it_was_killed(tmp_path: Path) -> None:
+    words = "Worker was hanged about 10724.51 ms"
+    (tmp_path / "datasystem_worker.INFO.log").write_text(HEAD.format(pid=2601) + f"{words}\n")
+    found = datasystem.read_death(Exit(signal=9), True, [], tmp_path, 2601)
+    assert found.text == "exited: killed by SIGKILL"
+    assert found.evidence.endswith(words)
+    assert datasystem.read_death(Exit(signal=9), True, [], tmp_path, 2602).evidence == ""
+    assert datasystem.read_death(Exit(code=0), True, [], tmp_path, 2601).evidence == ""
+
+
 # ranks
 
 REFUSED = "vllm refused its command line (exit code 2)"

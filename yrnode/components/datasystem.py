@@ -181,7 +181,9 @@ def read_death(how: Exit, ready: bool, lines: list[str], logs: Path, pid: int | 
         line = _last_line(logs, phrase, pid)
         if line:
             return Cause(Reason.EXITED, f"exited: {how}: it ended itself, out of the ring", line, NAME)
-    return Cause(Reason.EXITED, f"exited: {how}", "", NAME)
+    # on a host without a free core it loses its lease, counts itself as failed and ends without a word of its own
+    stood = _last_line(logs, "Worker was hanged about", pid) if how.signal else ""
+    return Cause(Reason.EXITED, f"exited: {how}", stood, NAME)
 
 
 def newest_log(logs: Path) -> Path | None:
