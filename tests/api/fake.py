@@ -96,3 +96,10 @@ class FakeNode:
         names = ["worker", "rank/serve/0"] if target == "worker" else []
         left = [n for n in self.state.components if n not in names]
         return {"verb": verb, "target": target, "components": names, "untouched": left, "done": not dry_run}
+
+    async def drill(self, drill: str, target: str, who: str) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        if target not in self.state.components:
+            raise UsageError(f'there is no component "{target}"')
+        self.asked.append((f"drill-{drill}", target, who, ""))
+        return {"drill": drill, "target": target, "seq": 1}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import pwd
 import shutil
 import socket
 import stat
@@ -178,11 +179,11 @@ async def test_logs_names_the_files(tcp):
 
 async def test_tcp_has_nothing_that_changes(node, tcp):
     assert {r.method for r in read_app(node).router.routes()} == {"GET", "HEAD"}
-    async with tcp.post("/control/stop", json={"target": "worker"}) as r:
-        assert r.status == 404
-    for path in ("/status", "/events", "/logs"):
-        async with tcp.post(path, json={}) as r:
-            assert r.status == 405
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        for path in ("/control/stop", "/status", "/", "/nowhere", "/control/stop/../pause"):
+            async with tcp.request(method, path, json={"target": "worker"}) as r:
+                assert (r.status, r.headers["Allow"]) == (405, "GET, HEAD")
+                assert "Unix socket alone" in (await r.json())["error"]
     assert node.asked == []
 
 
@@ -195,7 +196,9 @@ async def test_control_by_the_owner(node, unix):
         assert (r.status, (await r.json())["done"]) == (200, True)
     verb, target, who, why = node.asked[0]
     assert (verb, target, why) == ("restart", "worker", "maintenance")
-    assert f"uid {os.geteuid()}, pid {os.getpid()}" in who
+    assert who.startswith(pwd.getpwuid(os.geteuid()).pw_name)
+    assert f"(uid {os.geteuid()}, pid {os.getpid()}: " in who
+    assert "pytest" in who
 
 
 async def test_a_drain_has_a_timeout_of_its_own(node, unix):
@@ -305,9 +308,12 @@ async def test_another_user_is_refused(node, short_dir):
         path.chmod(0o666)
         change, read = await as_nobody(path)
         assert change.startswith("HTTP/1.1 403")
-        assert "uid 65534 may not change anything" in change
+        assert f"uid 65534: only root and uid {os.geteuid()} may change anything here; use sudo" in change
         assert read.startswith("HTTP/1.1 200")
         assert node.asked == []
+        assert [e.what for e in node.events.since(0)] == ["refused"]
+        told = node.events.since(0)[0]
+        assert f"refused: POST /control/stop by {pwd.getpwuid(65534).pw_name} (uid 65534, pid " in told.text
     finally:
         await server.close()
 

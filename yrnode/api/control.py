@@ -5,60 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
-import struct
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
-import psutil
 from aiohttp import web
 
-from yrnode.api.app import NODE, read_app
+from yrnode.api.app import NODE, READS, REFUSALS, application
+from yrnode.api.bounds import Handler
 from yrnode.api.node import DRILLS, VERBS, Node
+from yrnode.api.peer import peer
 
 _BODY_S = 5.0
 DRAIN_S = 300.0
 """How long requests may take to finish where nobody says."""
 
 
-@dataclass(frozen=True)
-class Peer:
-    """The process at the other end of a Unix socket, as the kernel knows it."""
-
-    pid: int
-    uid: int
-
-    def __str__(self) -> str:
-        try:
-            name = psutil.Process(self.pid).name()
-        except psutil.Error:
-            name = "gone"
-        return f"uid {self.uid}, pid {self.pid} ({name})"
-
-
 def control_app(node: Node) -> web.Application:
     """The read-only routes and `POST /control/{start,stop,restart,drain,…}`."""
-    app = read_app(node)
-    app.middlewares.insert(0, _only_owner)
+    app = application(node, _only_owner)
     app.router.add_post("/control/{verb}", _control)
     return app
 
 
-def peer(request: web.Request) -> Peer:
-    raw: socket.socket = request.transport.get_extra_info("socket")  # type: ignore[union-attr]
-    pid, uid, _ = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return Peer(pid, uid)
-
-
 @web.middleware
-async def _only_owner(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def _only_owner(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.method in READS:
+        return await handler(request)
     who = peer(request)
-    if request.method != "GET" and who.uid not in (0, os.geteuid()):
-        text = f"uid {who.uid} may not change anything here; only root and uid {os.geteuid()} may"
-        return web.json_response({"error": text}, status=403)
-    return await handler(request)
+    if who.uid in (0, os.geteuid()):
+        return await handler(request)
+    why = f"only root and uid {os.geteuid()} may change anything here"
+    refusals = request.app[REFUSALS]
+    refusals.tell(request, await who.described() if refusals.room else str(who), why)
+    return web.json_response({"error": f"uid {who.uid}: {why}; use sudo"}, status=403)
 
 
 async def _control(request: web.Request) -> web.Response:
@@ -67,22 +44,22 @@ async def _control(request: web.Request) -> web.Response:
         # nodes of one host may share a run_dir by mistake: a word to one must not reach the other
         return web.json_response({"error": f"this is {mine}; check --config and --node"}, status=409)
     verb = request.match_info["verb"]
+    who = await peer(request).described()
     if verb.removeprefix("drill-") in DRILLS and verb.startswith("drill-"):
         target, _, _ = _fields(await _body(request))
         drill = verb.removeprefix("drill-")
-        return web.json_response(await request.app[NODE].drill(drill, target, str(peer(request))))
+        return web.json_response(await request.app[NODE].drill(drill, target, who))
     if verb == "drain":
         body = await _body(request)
         seconds = body.pop("timeout_s", DRAIN_S) if isinstance(body, dict) else DRAIN_S
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise web.HTTPBadRequest(text="timeout_s is no number of seconds")
         target, why, dry_run = _fields(body)
-        who = str(peer(request))
         return web.json_response(await request.app[NODE].drain(target, who, why, float(seconds), dry_run))
     if verb not in VERBS:
         raise web.HTTPNotFound(text=f'no such verb "{verb[:40]}"; there are {", ".join(VERBS)}')
     target, why, dry_run = _fields(await _body(request))
-    return web.json_response(await request.app[NODE].control(verb, target, str(peer(request)), why, dry_run))
+    return web.json_response(await request.app[NODE].control(verb, target, who, why, dry_run))
 
 
 async def _body(request: web.Request) -> object:

@@ -8,35 +8,26 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import web
 
 from yrnode.api.app import read_app
+from yrnode.api.bounds import Listener
 from yrnode.api.control import control_app
 from yrnode.api.node import Node
+from yrnode.api.refusals import Rarely
 from yrnode.model.errors import UsageError
 from yrnode.residue.ports import holder
 
 log = logging.getLogger("yrnode.api")
+_unread = logging.getLogger("yrnode.api.unread")
+_unread.addFilter(Rarely())
 
 LOOK_S = 1.0
 """From one look after the control socket to the next."""
 _IDLE_S = 15.0
 _GRACE_S = 0.5
-
-
-MOST_CONNECTIONS = 256
-"""On each listener: who holds many connections open takes no sockets from the checks."""
-
-
-Accept = Callable[[], asyncio.BaseProtocol]
-
-
-class _Full(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 class Api:
@@ -62,8 +53,8 @@ class Api:
         try:
             unix = _unix_socket(self._path)
             self._inode = _inode(self._path)
-            accept = await self._serve(control_app(self._node), unix)
-            self._keeping = asyncio.create_task(self._keep(accept), name="control socket")
+            listener = await self._serve(control_app(self._node), unix)
+            self._keeping = asyncio.create_task(self._keep(listener), name="control socket")
             tcp = _tcp_socket(self._host, self._port)
             self._port = tcp.getsockname()[1]
             await self._serve(read_app(self._node), tcp)
@@ -86,7 +77,7 @@ class Api:
             _unlink_own(self._path, self._inode)
             self._inode = None
 
-    async def _keep(self, accept: Accept) -> None:
+    async def _keep(self, listener: Listener) -> None:
         """Somebody may remove run_dir: nobody could then tell this daemon anything."""
         told = False
         while True:
@@ -104,25 +95,26 @@ class Api:
             self._inode = _inode(self._path)
             # the first server is the control socket's
             self._servers[0].close()
-            self._servers[0] = await asyncio.get_running_loop().create_server(accept, sock=unix)
+            self._servers[0] = await asyncio.get_running_loop().create_server(listener.accept, sock=unix)
             log.warning("the control socket %s was gone; it is made anew", self._path)
 
-    async def _serve(self, app: web.Application, sock: socket.socket) -> Accept:
-        # an idle or slow client is cut off; aiohttp bounds the size of headers itself
+    async def _serve(self, app: web.Application, sock: socket.socket) -> Listener:
+        # an idle or slow client is cut off
         runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=_IDLE_S, lingering_time=1.0, shutdown_timeout=_GRACE_S
+            app,
+            access_log=None,
+            logger=_unread,
+            keepalive_timeout=_IDLE_S,
+            lingering_time=1.0,
+            shutdown_timeout=_GRACE_S,
         )
         self._runners.append(runner)
         await runner.setup()
-        handler = runner.server
-        if handler is None:
+        if runner.server is None:
             raise RuntimeError("the runner has no server after its setup")
-
-        def accept() -> asyncio.BaseProtocol:
-            return handler() if len(handler.connections) < MOST_CONNECTIONS else _Full()
-
-        self._servers.append(await asyncio.get_running_loop().create_server(accept, sock=sock))
-        return accept
+        listener = Listener(runner.server)
+        self._servers.append(await asyncio.get_running_loop().create_server(listener.accept, sock=sock))
+        return listener
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:
