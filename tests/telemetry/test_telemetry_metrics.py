@@ -14,7 +14,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupRecord, Member, Phase, Stage
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
-from yrnode.telemetry.metrics import PHASES, Metrics
+from yrnode.telemetry.metrics import Metrics
 
 KILLED = Cause(Reason.EXITED, "killed by signal 9")
 
@@ -41,9 +41,24 @@ def metrics():
     found.removed("worker", "cache", "file", 2)
     found.removed("worker", "cache", "file", 1)
     found.observe_loop(0.002)
-    found.observe_recovery("seen", 0.003, component="worker")
-    found.observe_recovery("ready", 42.0, group="serve")
+    recover(found)
     return found
+
+
+def recover(metrics):
+    """A worker that died at 957.997, was ended at 958 and is ready at 1000."""
+    dying = view(
+        "worker",
+        Plane.CACHE,
+        State.STOPPING,
+        since=958.0,
+        died_at=957.997,
+        death=KILLED,
+        leaving=KILLED,
+        instance="a",
+    )
+    for one in (dying, view("worker", Plane.CACHE, instance="b")):
+        metrics.follow(replace(snapshot(one), now=999.997))
 
 
 def samples(metrics):
@@ -96,8 +111,9 @@ def value(metrics, name, **labels):
         ("loop_duration_seconds_count", {}, 1),
         ("loop_duration_seconds_bucket", {"le": "0.001"}, 0),
         ("loop_duration_seconds_bucket", {"le": "0.0025"}, 1),
-        ("recovery_seconds_sum", {"group": "serve", "component": "", "phase": "ready"}, 42),
+        ("recovery_seconds_sum", {"group": "", "component": "worker", "phase": "ready"}, 42),
         ("recovery_seconds_bucket", {"group": "", "component": "worker", "phase": "seen", "le": "0.01"}, 1),
+        ("recovery_seconds_bucket", {"group": "", "component": "worker", "phase": "seen", "le": "+Inf"}, 1),
         ("build_info", {"version": "1.2.3"}, 1),
     ],
 )
@@ -129,10 +145,6 @@ def test_names_and_help(metrics):
 def test_two_daemons_in_one_process_do_not_mix(metrics):
     other = Metrics("n1", "1", snapshot)
     assert {s.labels["node"] for s in samples(other)} == {"n1"}
-
-
-def test_phases_are_the_contracts():
-    assert PHASES == ("seen", "stopped", "clean", "go", "ready", "serving")
 
 
 def test_label_values_are_escaped():

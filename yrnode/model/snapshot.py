@@ -29,11 +29,12 @@ class Failure:
 class ComponentView:
     """One component. Times are monotonic seconds.
 
-    `death`: the cause read from an exit or a failed launch of the current instance. `cleaned`: the residue room is
-    done; `blocked` says what it found in the way. `gone`: nothing of the instance is left. `leaving`: why the current
-    stop was asked for. `life`: the record's n of the group that it lives with, at its start. `restart`: an operator's
-    request that is not carried out yet. `drilled`: the next fault was injected on purpose and does not count.
-    `began`: when the instance was launched, in clock ticks since boot. `memory`: what was last seen before a start.
+    `death`: the cause read from an exit or a failed launch of the current instance, known since `died_at`.
+    `cleaned`: the residue room is done; `blocked` says what it found in the way. `gone`: nothing of the instance is
+    left. `leaving`: why the current stop was asked for. `life`: the record's n of the group that it lives with, at
+    its start. `restart`: an operator's request that is not carried out yet. `drilled`: the next fault was injected
+    on purpose and does not count. `began`: when the instance was launched, in clock ticks since boot. `memory`: what
+    was last seen before a start.
     """
 
     spec: ComponentSpec
@@ -50,6 +51,7 @@ class ComponentView:
     began: int = 0
     deadline: float | None = None
     death: Cause | None = None
+    died_at: float | None = None
     cleaned: bool = False
     blocked: Cause | None = None
     memory: Memory | None = None

@@ -48,6 +48,7 @@ def unknown(evidence: str, *, proves: bool = False, **facts: float) -> Result:
 class Tally:
     """A check's recent past: the latest result, when (monotonic seconds), and the runs of equal verdicts.
 
+    `failing_since`: when the first of the present row of failures came; of no meaning without one.
     `episodes`: how often it has begun to fail beyond its threshold, which is what one that observes would have done.
     """
 
@@ -58,3 +59,4 @@ class Tally:
     failing: bool = False
     passed: bool = False
     episodes: int = 0
+    failing_since: float = 0.0

@@ -55,7 +55,6 @@ class Groups:
     ) -> None:
         self._world, self._memory, self._events = world, memory, events
         self._heads, self._free_port, self._tell_once = heads, free_port, tell_once
-        self._began: dict[str, float] = {}
         self.shared: Shared | None = None
 
     def act(self, action: Action, now: float) -> bool:
@@ -113,10 +112,6 @@ class Groups:
             if view.record.stage is Stage.GO:
                 self.save(replace(view, ended=True))
 
-    def began(self, name: str) -> float | None:
-        """When the fault was learned that this life of the group began with, if it was one; monotonic seconds."""
-        return self._began.get(name)
-
     def _learn(self, action: Action, now: float) -> bool:
         record = action.record
         if record is None:
@@ -125,10 +120,6 @@ class Groups:
         if not self.save(replace(before, record=record, ended=before.ended and record.n == before.record.n)):
             return False
         self._world.apply(action, now)
-        if record.n > before.record.n:
-            self._began.pop(action.target, None)
-            if record.cause.fault:
-                self._began[action.target] = now
         if record.order > before.record.order:
             self._events.emit(
                 action.target, WORDS[record.stage].value, _cause(record, self._world.me), generation=record.n

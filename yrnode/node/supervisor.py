@@ -23,7 +23,7 @@ from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
 from yrnode.model.identity import Identity
-from yrnode.model.snapshot import ComponentView, Snapshot
+from yrnode.model.snapshot import Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
 from yrnode.node import adoption, drill, members, operator, world
@@ -308,6 +308,7 @@ class Supervisor:
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
         acted = [self._try_to_act(action, now) for action in decide(snapshot)]
         self._notices.look(snapshot)
+        self.metrics.follow(snapshot)
         if self._routing is not None:
             self._routing.look(snapshot)
         self._say_ready()
@@ -345,20 +346,10 @@ class Supervisor:
         if action.move is Move.START and before.generation:
             own = not action.cause.component or action.cause.component == view.name
             self.metrics.restarted(view.name, view.plane.value, action.cause.reason if own else Reason.GROUP)
-        if action.move is Move.READY:
-            self._measure_recovery(view, now)
         # the instance that a move ends is the one that it is about
         instance = view.instance or before.instance
         self.events.emit(view.name, action.move.value, action.cause, instance=instance, generation=view.generation)
         return True
-
-    def _measure_recovery(self, view: ComponentView, now: float) -> None:
-        """From the fault to ready, where there was one: a rank's is its group's."""
-        group = view.spec.group
-        own = view.history[-1].at if view.history and view.restarts else None
-        began = self._groups.began(group) if group else own
-        if began is not None:
-            self.metrics.observe_recovery("ready", now - began, component=view.name, group=group or "")
 
     def _free_port(self) -> int:
         """One that no part of the file claims either. OSError where none is free."""

@@ -168,8 +168,7 @@ class Unit:
         except LaunchError as e:
             # between the look at the disks and now they may have become full
             reason = Reason.RESIDUE if e.no_room else Reason.START_FAILED
-            self._world.update(self.name, death=Cause(reason, str(e), "", self.name))
-            self._wake()
+            self._died(Cause(reason, str(e), "", self.name))
             return
         self._world.update(self.name, instance=instance.id, pid=instance.pid, began=instance.record.began)
         self._hold(instance)
@@ -208,13 +207,17 @@ class Unit:
             await self._member.remember()
 
     def _ended(self, how: Exit) -> None:
+        at = time.monotonic()
         instance, view = self._instance, self.view
         if instance is None or view.death is not None:
             return
         lines = instance_lines(view.spec.log, instance.id)
         main = instance.record.main
         pid = main.pid if main is not None else None
-        self._world.update(self.name, death=read_death(view.spec, how, view.ready_at is not None, lines, pid))
+        self._died(read_death(view.spec, how, view.ready_at is not None, lines, pid), at)
+
+    def _died(self, cause: Cause, at: float | None = None) -> None:
+        self._world.update(self.name, death=cause, died_at=time.monotonic() if at is None else at)
         self._wake()
 
     def _result(self, component: str, instance: str, check: str, result: Result) -> None:

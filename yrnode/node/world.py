@@ -152,6 +152,7 @@ class World:
                     "memory": None,
                     "leaving": None,
                     "death": None,
+                    "died_at": None,
                     "gone": False,
                     "restart": None,
                 }

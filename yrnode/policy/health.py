@@ -19,4 +19,5 @@ def fold(tally: Tally, result: Result, at: float, spec: CheckSpec) -> Tally:
     failures = tally.failures + 1
     failing = tally.failing or failures >= spec.failures
     episodes = tally.episodes + (failing and not tally.failing)
-    return Tally(result, at, failures, 0, failing, tally.passed, episodes)
+    since = tally.failing_since if tally.failures else at
+    return Tally(result, at, failures, 0, failing, tally.passed, episodes, since)

@@ -13,14 +13,11 @@ from yrnode.model.group import Phase, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally, Verdict
-from yrnode.policy import causes, component, gather, readiness
+from yrnode.policy import causes, component, gather, readiness, recovery
 from yrnode.policy.differs import differences
 from yrnode.policy.hits import WINDOW_S, Hits, Meaning, looks
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-PHASES = ("seen", "stopped", "clean", "go", "ready", "serving")
-"""Steps of a recovery, each timed from the fault."""
 
 RESTART_REASONS = (
     Reason.EXITED,
@@ -46,6 +43,7 @@ class Metrics:
         self._node = node
         self._snapshot = snapshot
         self.hits = Hits()
+        self._recovering = recovery.Known()
         self._registry = CollectorRegistry()
         self._restarts = Counter(
             "yrnode_component_restarts",
@@ -61,7 +59,8 @@ class Metrics:
         )
         self._recovery = Histogram(
             "yrnode_recovery_seconds",
-            "Seconds from a fault to each phase of its recovery. A component that restarts alone has no group.",
+            "Seconds from the first evidence of a fault to each phase of the recovery, of a group or of a component "
+            "that restarts alone.",
             ["node", "group", "component", "phase"],
             buckets=_RECOVERY_BUCKETS,
             registry=self._registry,
@@ -83,9 +82,11 @@ class Metrics:
         """Count leftovers of a component's ended instances. From any thread."""
         self._removed.labels(self._node, component, plane, kind).inc(count)
 
-    def observe_recovery(self, phase: str, seconds: float, *, group: str = "", component: str = "") -> None:
-        """`seconds` from the fault to `phase`, one of PHASES, of a group or of a component that restarts alone."""
-        self._recovery.labels(self._node, group, component, phase).observe(seconds)
+    def follow(self, s: Snapshot) -> None:
+        """Observe the recoveries that a round's snapshot shows."""
+        self._recovering, steps = recovery.follow(self._recovering, s)
+        for step in steps:
+            self._recovery.labels(self._node, step.group, step.component, step.phase).observe(step.seconds)
 
     def observe_loop(self, seconds: float) -> None:
         self._loop.observe(seconds)
