@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.node import YrNode, cluster_text, yrnode
+from yrnode.policy.recovery import COMPONENT, GROUP
 
 RANKS = ["rank/serve/0", "rank/serve/1"]
 
@@ -48,10 +50,43 @@ def drill(node: YrNode, *words: str) -> dict[str, Any]:
 def test_a_drill_is_seen_healed_and_touches_nothing_else(
     node: YrNode, words: tuple[str, ...], restarted: list[str]
 ) -> None:
+    node.wait_ready()
+    before = recoveries(node)
     result = drill(node, *words)
     assert result["passed"], result
     assert result["restarted"] == restarted
     assert 0 <= result["detected_ms"] <= result["recovered_ms"]
+    groups = {"rank/serve/0": "serve", "etcd worker": "cache"}
+    of = groups.get(restarted[0]) or groups.get(" ".join(restarted)) or restarted[0]
+    phases = ("seen", *(GROUP if of in groups.values() else COMPONENT))
+
+    def since() -> list[tuple[float, float]]:
+        now = recoveries(node)
+        pairs = [(now.get((of, p), (0.0, 0.0)), before.get((of, p), (0.0, 0.0))) for p in phases]
+        return [(a[0] - b[0], a[1] - b[1]) for a, b in pairs]
+
+    node.wait("every phase", lambda: all(count == 1 for count, _ in since()))
+    took = [seconds for _, seconds in since()]
+    print(f"  {of}: {', '.join(f'{p} {s:.3f} s' for p, s in zip(phases, took, strict=True))}")
+    assert took == sorted(took)
+    assert took[-1] <= result["recovered_ms"] / 1000 + 2
+
+
+def recoveries(node: YrNode) -> dict[tuple[str, str], tuple[float, float]]:
+    """By group or component and phase: how many, and their seconds together."""
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for family in text_string_to_metric_families(node.get("/metrics")[1]):
+        values = {
+            (s.labels["group"] or s.labels["component"], s.labels["phase"], s.name): s.value
+            for s in family.samples
+            if family.name == "yrnode_recovery_seconds" and not s.name.endswith("_bucket")
+        }
+        found |= {
+            (of, p): (count, values[of, p, f"{family.name}_sum"])
+            for (of, p, name), count in values.items()
+            if name.endswith("_count")
+        }
+    return found
 
 
 def test_drills_use_up_no_budget(node: YrNode) -> None:

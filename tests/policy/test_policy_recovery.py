@@ -133,9 +133,14 @@ def test_a_second_fault_begins_anew() -> None:
 
 def test_of_another_nodes_fault_nothing_is_seen_here() -> None:
     theirs = replace(KILLED, component="rank/serve/7")
-    stop = life(Stage.STOP, theirs)
+    stop = serve(record(Stage.STOP, 2, cause=theirs, by="n3"), learned_at=100.0)
     found = told(at(99.0), at(100.0, group=stop), at(104.0, *both(S.STOPPED, instance=""), group=stop))
     assert found == [("stopped", 4.0)]
+
+
+def test_a_lost_ring_is_seen_when_it_is_decided() -> None:
+    stop = life(Stage.STOP, Cause(Reason.STORE, "the store has lost its data"))
+    assert told(at(99.0), at(100.0, group=stop)) == [("seen", 0.0)]
 
 
 @pytest.mark.parametrize(("by", "expected"), [("n0", [("seen", 12.0)]), ("n2", [])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pwd
 import shlex
 import socket
@@ -16,7 +17,7 @@ from aiohttp import web
 from yrnode.model.secrets import cover_argv
 from yrnode.telemetry.log import one_line
 
-LONGEST_COMMAND = 160
+LONGEST_COMMAND = 80
 LOOK_UP_S = 1.0
 """User names may come from a directory server that does not answer."""
 _NO_LOGIN = 2**32 - 1
@@ -76,7 +77,11 @@ def _login(pid: int) -> int | None:
 
 def _command(pid: int) -> str:
     try:
-        text = one_line(shlex.join(cover_argv(psutil.Process(pid).cmdline())))
+        argv = cover_argv(psutil.Process(pid).cmdline())
+        if len(argv) > 1 and os.path.basename(argv[0]).startswith("python") and not argv[1].startswith("-"):
+            # a script says more than what runs it
+            argv = [os.path.basename(argv[1]), *argv[2:]]
+        text = one_line(shlex.join(argv))
     except (psutil.Error, ValueError):
         return "gone"
     return text if len(text) <= LONGEST_COMMAND else text[:LONGEST_COMMAND] + "…"

@@ -127,10 +127,10 @@ def _begun(n: str, g: GroupView, ranks: Mapping[str, Recovery], s: Snapshot) -> 
             # what is dead is ended at once; the record may have waited for the store
             return Recovery(n, own.began, own.decided, GROUP)
         return Recovery(n, _evidence(culprit, cause, g.learned_at, s), g.learned_at, GROUP)
+    if g.record.by not in ("", s.me):
+        return Recovery(n, g.learned_at, 0.0, GROUP)
     away = s.absent.get(cause.component.partition("/")[0])
-    if away is not None and g.record.by in ("", s.me):
-        return Recovery(n, away.since, g.learned_at, GROUP)
-    return Recovery(n, g.learned_at, 0.0, GROUP)
+    return Recovery(n, g.learned_at if away is None else away.since, g.learned_at, GROUP)
 
 
 def _evidence(c: ComponentView, cause: Cause, decided: float, s: Snapshot) -> float:
