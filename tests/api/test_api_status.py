@@ -81,7 +81,7 @@ WAIT = Cause(Reason.EXITED, "killed by signal 9; restart 1 of 5, in 0.0 s", "", 
         (
             view("worker", Plane.CACHE, State.STARTING, cause=START, checks={"health": Tally()}),
             {},
-            "start: first start; not yet proven: health: not run yet",
+            "first start; not yet proven: health: not run yet",
         ),
         (view("worker", Plane.CACHE, State.UNHEALTHY, cause=Cause(Reason.CHECK, "check health fails", "HTTP 503")),
          {}, "check health fails (HTTP 503)"),

@@ -29,9 +29,29 @@ PICTURES = os.environ.get("YRNODE_TEST_PICTURES")
 HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=2>"
 
 
+LOOKS = ((1280, "light", "en"), (390, "dark", "zh"), (1280, "dark", "zh"), (390, "light", "en"))
+
+
 async def picture(tab, name):
     if PICTURES:
         await tab.picture(Path(PICTURES) / f"{name}.png")
+
+
+async def pictures(tab, name):
+    """On a desk and on a phone, light and dark, in both languages; nothing is wider than the screen."""
+    for width, scheme, lang in LOOKS:
+        await tab.size(width, 900)
+        await tab.prefer(scheme)
+        await speak(tab, lang)
+        await picture(tab, f"{name}-{width}-{scheme}-{lang}")
+        assert await tab.run("document.documentElement.scrollWidth") <= width
+    await tab.size(1280, 1000)
+    await tab.prefer("light")
+    await speak(tab, "en")
+
+
+async def speak(tab, lang):
+    await tab.run(f"document.documentElement.lang.startsWith('{lang}') || document.getElementById('lang').click()")
 
 
 def state_of(name, *states):
@@ -43,24 +63,21 @@ async def threaded(function, *args):
 
 
 async def test_a_fault_and_its_recovery_without_a_reload():
-    checks = "checks: {rank.progress: {period: 200ms, stall_timeout: 6s}, rank.canary: {period: 1s, timeout: 1s}}"
+    checks = "checks: {rank.progress: {period: 200ms, stall_timeout: 12s}, rank.canary: {period: 1s, timeout: 1s}}"
     with yrnode(cluster_text(more=checks)) as node:
         async with chromium() as tab:
             await tab.size(1280, 1000)
             await threaded(node.wait, "an answer", lambda: node.get("/livez")[0] == 200)
             await tab.go(f"http://{node.api}/")
             await tab.until(state_of("rank/serve/0", "starting"))
-            await picture(tab, "starting")
+            await pictures(tab, "starting")
             await threaded(node.wait_ready)
             await tab.run("window.same = 1")
             await tab.until(state_of("rank/serve/0", "ready"))
             await threaded(node.cli, "verify")
             await tab.until("document.querySelectorAll('.plot').length === 2", 30)
             await tab.until("!document.querySelector('.head.trouble')")
-            await picture(tab, "serving")
-            await tab.prefer("dark")
-            await picture(tab, "serving-dark")
-            await tab.prefer("light")
+            await pictures(tab, "serving")
 
             os.kill(node.pids()["rank/serve/1"], signal.SIGKILL)
             await tab.until(state_of("rank/serve/1", "stopping", "cleaning", "backoff", "starting"), 20)
@@ -76,17 +93,16 @@ async def test_a_fault_and_its_recovery_without_a_reload():
             # the stand-in's engine core spins from now on
             os.kill(core(node), signal.SIGUSR2)
             await tab.until("document.querySelector('[data-name=\"rank/serve/1\"] .check .bad')")
-            await picture(tab, "one-rank-hung")
+            await pictures(tab, "one-rank-hung")
             await tab.until(state_of("rank/serve/1", "stopping", "cleaning", "backoff", "starting"), 60)
-            await picture(tab, "one-rank-hung-restarting")
+            await pictures(tab, "one-rank-hung-restarting")
             await threaded(node.wait_ready)
 
             drill = threaded(lambda: node.cli("drill", "store-down", "--limit", "60", timeout=90))
             drilling = asyncio.ensure_future(drill)
             await tab.until("document.querySelector('.head .store.bad')")
-            await picture(tab, "store-down")
+            await pictures(tab, "store-down")
             await tab.size(320, 700)
-            await picture(tab, "store-down-phone")
             assert await tab.run("document.documentElement.scrollWidth") <= 320
             assert (await drilling).returncode == 0
             await tab.until("!document.querySelector('.head .store.bad')")

@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.node import YrNode, cluster_text, yrnode
 from tests.support.tmpfs import tmpfs
 from yrnode.checks import disk
@@ -48,6 +50,14 @@ def test_each_way_in_which_a_directory_cannot_be_written(tmp_path: Path) -> None
     gone = tmp_path / "gone"
     assert disk.probe("run_dir", gone, "").evidence.endswith("cannot be written: No such file or directory")
     assert disk.why_unwritable([gone]) == ""
+
+
+def test_two_that_look_at_once_do_not_disturb_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+    # the other one is done, and has removed the file, while this one still writes it
+    monkeypatch.setattr(disk.os, "fsync", lambda fd: (fsync(fd), os.unlink(tmp_path / ".yrnode-probe")))
+    assert disk.probe("run_dir", tmp_path, "").verdict is Verdict.OK
+    assert disk.why_unwritable([tmp_path]) == ""
 
 
 def test_who_writes_is_the_fastest_then_the_largest(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def _frozen(s: Snapshot, clock: _Clock) -> dict[str, Any]:
 def _words(cause: Cause) -> str:
     kind = cause.reason.value
     text = str(cause)
-    return text if text.startswith(kind) else f"{kind}: {text}"
+    return text if kind in text.split(":", maxsplit=1)[0] else f"{kind}: {text}"
 
 
 def _gap(c: ComponentView) -> str:

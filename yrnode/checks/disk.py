@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -73,7 +74,9 @@ def _write(path: Path, size: int = 4096) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-        os.unlink(path)
+        # a start and the watch over the disks may look at the same moment
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def size_of(roots: Iterable[Path]) -> int:

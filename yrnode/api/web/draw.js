@@ -5,7 +5,9 @@ const WORST = ["failed", "held", "unhealthy", "backoff", "stopping", "cleaning",
 const JUDGED = new Set(["ready", "unhealthy", "stopping"]);
 /* What an earlier event began leaves its evidence to that one, a few lines below. */
 const FOLLOWING = new Set(["clean", "start", "wait", "go"]);
-const clock = (at) => at.toLocaleTimeString(lang, {hourCycle: "h23"});
+/* Of another day with its date: at night "13:34" may be yesterday's. */
+const clock = (at) => (at.toDateString() === new Date().toDateString() ? "" : at.toLocaleDateString(lang, {month: "2-digit", day: "2-digit"}) + " ") +
+  at.toLocaleTimeString(lang, {hourCycle: "h23"});
 const percent = (share) => (share === null || share === undefined ? "–" : Math.round(share * 100) + " %");
 
 function section(title, ...inside) {
@@ -150,7 +152,7 @@ function drawCache(cache) {
         h("span", {class: "b"}, "╌ " + t("external") + " " + percent(rank.ext_win)),
         h("span", {}, "┈ " + t("effective") + " " + percent(rank.eff_win))),
       drawPlot(name, rank, cache.series[name] ?? []),
-      h("div", {class: "facts ends"}, h("span", {}, "−15 " + t("minutes")), h("span", {}, t("now")))))));
+      h("div", {class: "facts ends"}, h("span", {}, "−15 " + t("minutes")), h("span", {}, "0–100 %"), h("span", {}, t("now")))))));
 }
 
 function drawNodes(s, now) {
