@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from yrnode.model.cause import Cause
+from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import Phase, Stage
 from yrnode.model.identity import Identity
 from yrnode.model.refusal import Refusal
@@ -112,7 +112,9 @@ def _frozen(s: Snapshot, clock: _Clock) -> dict[str, Any]:
 def _words(cause: Cause) -> str:
     kind = cause.reason.value
     text = str(cause)
-    return text if kind in text.split(":", maxsplit=1)[0] else f"{kind}: {text}"
+    # that somebody asked is said in front, whatever his words
+    said = kind in text.split(":", maxsplit=1)[0] and cause.reason is not Reason.OPERATOR
+    return text if said else f"{kind}: {text}"
 
 
 def _gap(c: ComponentView) -> str:

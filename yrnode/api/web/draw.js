@@ -39,13 +39,15 @@ function failing(c) {
 
 function drawHead(s, now) {
   const store = s.store;
-  const fails = Object.values(s.components).reduce((n, c) => n + failing(c).length, 0);
+  const fails = Object.entries(s.components).filter(([, c]) => failing(c).length)
+    .map(([name, c]) => name + " (" + failing(c).map(([check]) => check).join(", ") + ")");
   return h("div", {class: "card head" + (s.ready ? "" : " trouble " + trouble(s)), "data-key": "head"},
     state(s.ready ? "ready" : "not ready", null, trouble(s)),
     h("span", {class: "soft"}, "yrnode " + s.version + " · " + t("up for") + " ", since(s.started_at, now)),
     h("span", {class: "store " + (store.available ? "soft" : "bad")},
       t(store.available ? "store answers" : "store unavailable") + " · " + t("for") + " ", since(store.since, now)),
-    fails ? state("check-failed", t("checks fail") + ": " + fails) : null,
+    fails.length ? state("check-failed", t("checks fail") + ": " + fails.slice(0, 3).join(", ") +
+      (fails.length > 3 ? " +" + (fails.length - 3) : "")) : null,
     s.reasons.length ? h("ul", {class: "why"}, s.reasons.map((line) => h("li", {}, line))) : null);
 }
 
@@ -71,7 +73,8 @@ function drawPlanes(s) {
     const worst = WORST.find((w) => here.some((c) => c.state === w)) ?? "unknown";
     const ready = here.filter((c) => c.state === "ready").length;
     return h("li", {class: "card"}, h("span", {class: "soft"}, t(plane)), state(worst), " ",
-      h("span", {class: "num soft"}, ready + "/" + here.length + " " + t("ready")));
+      h("span", {class: "num soft"}, ready + "/" + here.length + " " + t("ready")),
+      here.some((c) => failing(c).length) ? state("check-failed", t("checks fail")) : null);
   })));
 }
 
