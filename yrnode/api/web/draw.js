@@ -116,7 +116,8 @@ function drawComponent(name, c, now) {
     h("span", {class: "for soft num"}, t("for") + " ", since(c.since, now)),
     h("span", {class: "facts"}, fact("pid", c.pid), fact("generation", c.generation || null), fact("restarts", c.restarts)),
     c.reason && c.state !== "ready" ? h("p", {class: "why"}, c.reason) : null,
-    failure ? h("p", {class: "why soft", "data-key": "failure"}, t("last failure") + " ",
+    // what it is being restarted for stands in the line above
+    failure && (c.state === "ready" || !c.reason.includes(failure.cause)) ? h("p", {class: "why soft", "data-key": "failure"}, t("last failure") + " ",
       h("time", {datetime: failure.at}, clock(new Date(failure.at))),
       ": " + failure.cause + (failure.evidence ? " [" + failure.evidence + "]" : "")) : null,
     drawChecks(c));
