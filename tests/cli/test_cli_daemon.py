@@ -190,8 +190,27 @@ async def test_status_watch_goes_on_until_ctrl_c(file, node, api):
         while "error" not in json.loads(await next_line(child)):
             pass
         child.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(child.wait(), 10) == 130
+        assert await asyncio.wait_for(child.wait(), 10) == 0
         assert await child.stderr.read() == b""
+
+
+async def test_status_watch_in_a_pipe_tells_only_what_changes(file, node, api):
+    async with following("status", "--watch", "--config", file) as child:
+        first = [await next_line(child) for _ in range(7)]
+        assert [line.partition(" ")[2] for line in first] == [
+            "n0: ready",
+            "store: answers",
+            "etcd: ready",
+            "worker: ready",
+            "rank/serve/0: ready",
+            "router: ready",
+            "group serve: generation 1 go ready",
+        ]
+        node.state = snapshot(view("worker", Plane.CACHE, State.BACKOFF, cause=KILLED))
+        assert (await next_line(child)).endswith(" n0: NOT READY")
+        assert " worker: backoff: exited: killed by signal 9" in await next_line(child)
+        await api.close()
+        assert " yrnode: no answer: yrnode does not run on n0" in await next_line(child)
 
 
 async def test_events_as_text_and_json(file, node, api):

@@ -13,7 +13,7 @@ from yrnode.model.routing import Drain, RouterView
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
 from yrnode.model.state import State
 from yrnode.model.verdict import Tally
-from yrnode.policy import causes, frozen, gather, phase, readiness
+from yrnode.policy import causes, frozen, gather, phase, readiness, usual
 from yrnode.policy import component as policy
 from yrnode.policy.differs import differences
 
@@ -141,6 +141,8 @@ def _component(c: ComponentView, s: Snapshot, clock: _Clock) -> dict[str, Any]:
         "wanted": policy.wanted(c, s),
         "waiting_for": policy.waits_for(c, s),
         "ready_seconds": None if c.ready_seconds is None else round(c.ready_seconds, 3),
+        "usual_start_s": s.starts.components.get(c.name),
+        "progress": _progress(usual.of_component(c, s)),
         "last_failure": last
         and {
             "at": clock.iso(last.at),
@@ -176,7 +178,17 @@ def _group(g: GroupView, s: Snapshot, node: str) -> dict[str, Any]:
         "members": list(g.members),
         "wanted": g.wanted,
         "fails": g.record.fails,
+        "usual_start_s": s.starts.groups.get(g.name),
+        "progress": _progress(usual.of_group(g, s)),
     }
+
+
+def _progress(p: usual.Progress | None) -> dict[str, Any] | None:
+    """How far a start is; `late`: far beyond the usual time, which is only told."""
+    if p is None:
+        return None
+    elapsed = round(p.elapsed_s, 1)
+    return {"what": p.what, "elapsed_s": elapsed, "usual_s": p.usual_s, "late": p.late, "doing": p.doing}
 
 
 def _phases(g: GroupView, s: Snapshot) -> dict[str, str]:

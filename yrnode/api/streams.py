@@ -28,7 +28,9 @@ STUCK_S = 30.0
 RENEW_S = 5.0
 """What has not changed is sent so often all the same: the ages of its checks have."""
 
-_PASSING = frozenset({"at", "since", "age_s", "took_s", "left_s", "clock_offset_s", "frozen_since", "absent_since"})
+_PASSING = frozenset(
+    {"at", "since", "age_s", "took_s", "left_s", "elapsed_s", "clock_offset_s", "frozen_since", "absent_since"}
+)
 """Keys of the status that move though nothing has happened."""
 
 STREAMS = web.AppKey("streams", set[Any])

@@ -4,48 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from typing import Any
 
-from yrnode.cli import reader
 from yrnode.cli.client import Client
-from yrnode.cli.errors import Down
 from yrnode.cli.place import find
-from yrnode.cli.table import ago, cut, plain, table
-
-_PERIOD_S = 1.0
+from yrnode.cli.table import ago, cut, plain, span, table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="a table that stays, until Ctrl-C; not on a terminal, a line for each change",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if the node is ready, 1 if not or if the daemon does not run."""
-    client = Client(find(args))
+    place = find(args)
     if args.watch:
-        reader.end_with_it()
-        return _watch(client, args.output)
+        from yrnode.cli.watch import watch
+
+        return watch(place, args.output)
+    client = Client(place)
     status = client.read("/status")
     print(json.dumps(status) if args.output == "json" else "\n".join(text(status)))
     return 0 if status["ready"] else 1
-
-
-def _watch(client: Client, output: str) -> int:
-    # home and erase below, line by line: a full clear would flicker
-    home, below, rest = ("\x1b[H\x1b[2J\x1b[H", "\x1b[K\n", "\x1b[J") if sys.stdout.isatty() else ("", "\n", "\n")
-    while True:
-        try:
-            status = client.read("/status")
-            lines = [json.dumps(status)] if output == "json" else text(status)
-        except Down as e:
-            lines = [json.dumps({"ready": False, "error": str(e)})] if output == "json" else [str(e)]
-        if output == "json":
-            print(lines[0], flush=True)
-        else:
-            print(home + "".join(line + below for line in lines), end=rest, flush=True)
-        time.sleep(_PERIOD_S)
 
 
 def text(status: dict[str, Any]) -> list[str]:
@@ -57,12 +41,7 @@ def text(status: dict[str, Any]) -> list[str]:
         f"   yrnode {status['version']}, up {ago(status['started_at'], now)}"
         f"   store {'answers' if store['available'] else 'UNAVAILABLE'} for {ago(store['since'], now)}"
     ]
-    lines += [cut("  " + plain(reason)) for reason in status["reasons"]]
-    lines += _drain(status.get("drain"))
-    lines += _refusal(store.get("refuses_writes"), now)
-    lines += _frozen(store, now)
-    lines += [cut(f"  {plain(line)}") for line in _intents(status.get("intents", {}), now)]
-    lines += ["", *_components(status["components"], now)]
+    lines += [*notes(status), "", *_components(status["components"], now)]
     if status["groups"]:
         lines += ["", *_groups(status["groups"])]
     if status.get("router"):
@@ -71,6 +50,18 @@ def text(status: dict[str, Any]) -> list[str]:
     if failing:
         lines += ["", *table(("check", "verdict", "age", "evidence"), failing)]
     return lines
+
+
+def notes(status: dict[str, Any]) -> list[str]:
+    """Why it is not ready, and what people should know of beside."""
+    now, store = status["at"], status["store"]
+    return [
+        *(cut("  " + plain(reason)) for reason in status["reasons"]),
+        *_drain(status.get("drain")),
+        *_refusal(store.get("refuses_writes"), now),
+        *_frozen(store, now),
+        *(cut(f"  {plain(line)}") for line in _intents(status.get("intents", {}), now)),
+    ]
 
 
 def _refusal(refusal: dict[str, Any] | None, now: str) -> list[str]:
@@ -96,9 +87,24 @@ def _intents(intents: dict[str, Any], now: str) -> list[str]:
     return [f"{t} {words[t]} for {ago(i['at'], now)}, from {i['by']}: {i['why']}" for t, i in intents.items()]
 
 
+def why(of: dict[str, Any]) -> str:
+    """A component's reason or a group's cause, after how far its start is."""
+    return "; ".join(filter(None, (progress(of.get("progress")), of.get("reason") or of.get("cause"))))
+
+
+def progress(p: dict[str, Any] | None) -> str:
+    """How far a start is, and what it usually takes; empty where nothing is under way or known of it."""
+    if not p:
+        return ""
+    taken = f"{p['what']} {span(p['elapsed_s'])}"
+    if p["usual_s"] is not None:
+        taken += f", {'LATE: ' if p['late'] else ''}usually {span(p['usual_s'])}"
+    return ": ".join(filter(None, (taken, p["doing"])))
+
+
 def _components(components: dict[str, Any], now: str) -> list[str]:
     rows = [
-        (name, c["state"], ago(c["since"], now), c["pid"], c["restarts"], c["generation"] or None, c["reason"])
+        (name, c["state"], ago(c["since"], now), c["pid"], c["restarts"], c["generation"] or None, why(c))
         for name, c in components.items()
     ]
     return table(("component", "state", "for", "pid", "restarts", "gen", "reason"), rows)
@@ -106,7 +112,14 @@ def _components(components: dict[str, Any], now: str) -> list[str]:
 
 def _groups(groups: dict[str, Any]) -> list[str]:
     rows = [
-        (name, g["stage"], g["generation"], " ".join(g["phases"].values()), ", ".join(g["waiting_for"]), g["cause"])
+        (
+            name,
+            g["stage"],
+            g["generation"],
+            " ".join(g["phases"].values()),
+            ", ".join(g["waiting_for"]),
+            why(g),
+        )
         for name, g in groups.items()
     ]
     return table(("group", "stage", "gen", "here", "waits for", "cause"), rows)

@@ -39,7 +39,12 @@ def ago(then: str, now: str) -> str:
     """The time between two ISO moments, in its two largest units."""
     from datetime import datetime
 
-    seconds = int((datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds())
+    return span((datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds())
+
+
+def span(seconds: float) -> str:
+    """A time in its two largest units."""
+    seconds = int(seconds)
     for unit, size, smaller, small in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if seconds >= size:
             return f"{seconds // size}{unit}{seconds % size // small}{smaller}"

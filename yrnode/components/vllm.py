@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ HASH_SEED = "0"
 """Of every rank, so that all of them name a block alike."""
 STALL_TIMEOUT_S = 180.0
 """An engine that burns CPU and makes no progress may be compiling for so long."""
+_LOADING = re.compile(r"([Ll]oading [\w ]{3,60}): {1,3}(\d{1,3})% Completed \| (\d+)/(\d+) ")
+"""A line of the bar that vLLM's loaders draw, each on a line of its own."""
+_LOADED = "Loading weights took"
 
 
 def specs(host: Host) -> list[ComponentSpec]:
@@ -290,3 +294,14 @@ def _root_cause(lines: list[str], died: bool) -> str:
     errors = [x for x in told if "Error" in x and "WARNING" not in x]
     last = [] if died else told
     return (errors or last or [""])[-1][:300]
+
+
+def loading(lines: list[str]) -> str:
+    """What a rank that starts is at, by its own output; empty where that does not say. Its processes write into one
+    file, each its own bar: the last line counts."""
+    for line in reversed(lines):
+        if found := _LOADING.search(line):
+            return f"{found[1][0].lower()}{found[1][1:]}: {found[2]} % ({found[3]} of {found[4]})"
+        if _LOADED in line:
+            return "the weights are loaded; it prepares to serve"
+    return ""

@@ -12,6 +12,7 @@ from yrnode.model.memory import Memory
 from yrnode.model.refusal import Refusal
 from yrnode.model.routing import Drain, RouterView
 from yrnode.model.spec import ComponentSpec
+from yrnode.model.starts import Starts
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
 
@@ -154,6 +155,8 @@ class Snapshot:
     """That this node finishes its requests, to stop then."""
     offsets: Mapping[str, float] = field(default_factory=dict)
     """Seconds that other nodes' wall clocks are ahead of this one's, as far as that was seen."""
+    starts: Starts = field(default_factory=Starts)
+    """How long starts usually take here. For people."""
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from yrnode.model.state import State
 from yrnode.node.memory import Memory
 from yrnode.node.world import World
 from yrnode.policy.life import life
-from yrnode.process import adopt, atomic, record
+from yrnode.process import adopt, atomic, record, table
 from yrnode.process.instance import Instance
 from yrnode.process.launch import Owner
 
@@ -53,7 +53,7 @@ def take_over(world: World, name: str, instance: Instance, now: float) -> None:
     world.update(
         name,
         state=State.READY if ready else State.STARTING,
-        since=kept.ready_at if ready else now,
+        since=kept.ready_at if ready else min(now, table.monotonic_of(kept.began)),
         cause=Cause(Reason.START, f"adopted as instance {kept.instance}, which an earlier yrnode had started"),
         instance=kept.instance,
         generation=kept.generation,

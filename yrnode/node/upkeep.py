@@ -1,4 +1,5 @@
-"""Every few seconds, beside the rounds: outputs are bounded, directories are looked at, leftovers are noted.
+"""Every few seconds, beside the rounds: outputs are bounded, directories are looked at, leftovers are noted, and how
+long starts took.
 
 Nothing here starts or stops anything.
 """
@@ -20,6 +21,7 @@ from yrnode.config.layout import Places
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, ok
+from yrnode.node import starts
 from yrnode.node.world import World
 from yrnode.policy import health
 from yrnode.process import rotate
@@ -71,6 +73,7 @@ class Upkeep:
         self._events = events
         self._wake = wake
         self._growth = disk.Growth()
+        self._starts = starts.History(places["state_dir"] / starts.NAME)
         self._checks = {name: CheckSpec(name, "disk", period_s, period_s, failures=1) for name in (*places, LOGS)}
         world.node = {name: Tally() for name in self._checks}
         self._task = asyncio.create_task(self._run(period_s), name="upkeep")
@@ -90,6 +93,7 @@ class Upkeep:
             self._fold(name, result, culprit)
         for unit in self._units.values():
             await unit.note()
+        self._world.starts = await asyncio.to_thread(self._starts.look, self._world.snapshot(time.monotonic()))
 
     def _fold(self, name: str, result: Result, culprit: str) -> None:
         before = self._world.node[name]

@@ -13,6 +13,7 @@ from yrnode.model.refusal import Refusal
 from yrnode.model.routing import Drain, RouterView
 from yrnode.model.snapshot import Absence, ComponentView, Failure, GroupView, Snapshot
 from yrnode.model.spec import ComponentSpec
+from yrnode.model.starts import Starts
 from yrnode.model.state import Move, State, after
 from yrnode.model.verdict import WAITS, Result, Tally
 from yrnode.policy import health, intents, phase
@@ -47,6 +48,7 @@ class World:
     router: RouterView | None = None
     drain: Drain | None = None
     offsets: dict[str, float] = field(default_factory=dict)
+    starts: Starts = field(default_factory=Starts)
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(
@@ -72,6 +74,7 @@ class World:
             router=self.router,
             drain=self.drain,
             offsets=self.offsets,
+            starts=self.starts,
         )
 
     def update(self, name: str, **facts: object) -> ComponentView:

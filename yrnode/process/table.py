@@ -121,6 +121,11 @@ def command(pid: int) -> str:
     return " ".join(" ".join(cover_argv(words)).split())[:200]
 
 
+def monotonic_of(ticks: int) -> float:
+    """A moment in clock ticks since boot, as monotonic seconds: those do not count a suspended host's sleep."""
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / TICKS_PER_S)
+
+
 def boot_id() -> str:
     with open("/proc/sys/kernel/random/boot_id") as f:
         return f.read().strip()

@@ -85,6 +85,7 @@ function drawGroups(s) {
         h("span", {}, t("stage") + " " + t(g.stage)), g.wanted ? null : h("span", {}, t("not wanted"))),
       h("div", {class: "phases"}, Object.entries(g.phases).map(([node, phase]) =>
         phase === "held" ? state("stopped", node + ": " + t("kept stopped")) : state(phase, node + ": " + t(phase)))),
+      drawProgress(g.progress),
       g.cause ? h("p", {class: "soft"}, t("cause") + ": " + g.cause) : null,
       g.waiting_for.length ? h("p", {}, t("waits for") + ": " + g.waiting_for.join(", ")) : null))));
 }
@@ -109,12 +110,22 @@ function drawChecks(component) {
       h("ul", {}, all.map(([name, c]) => drawCheck(name, c, judge(c))))));
 }
 
+/* How long it has taken, and how long it usually does. */
+function drawProgress(p) {
+  if (!p) return null;
+  const usually = p.usual_s === null ? null : t("usually") + " " + span(p.usual_s);
+  return h("p", {class: "why num", "data-key": "progress"},
+    [t(p.what) + ": " + span(p.elapsed_s), usually, p.doing].filter(Boolean).join(" · "),
+    p.late ? [" ", state("late", null, "warn")] : null);
+}
+
 function drawComponent(name, c, now) {
   const failure = c.last_failure;
   return h("li", {class: "unit", "data-key": name, "data-name": name, "data-state": c.state},
     state(c.state), h("h3", {class: "mono"}, name),
     h("span", {class: "for soft num"}, t("for") + " ", since(c.since, now)),
     h("span", {class: "facts"}, fact("pid", c.pid), fact("generation", c.generation || null), fact("restarts", c.restarts)),
+    drawProgress(c.progress),
     c.reason && c.state !== "ready" ? h("p", {class: "why"}, c.reason) : null,
     // what it is being restarted for stands in the line above
     failure && (c.state === "ready" || !c.reason.includes(failure.cause)) ? h("p", {class: "why soft", "data-key": "failure"}, t("last failure") + " ",

@@ -13,7 +13,7 @@ const ZH = {
   "unfinished requests": "未完成的请求", "shutting down": "正在退出", "local": "本地", "external": "外部", "effective": "合计",
   "in the last minute": "最近一分钟", "nothing asked": "无请求", "in": "在内", "out": "在外", "leaving": "退出中",
   "checks": "检查", "checks fail": "失败的检查", "ago": "前", "up for": "已运行", "minutes": "分钟", "now": "现在", "available": "可用", "unavailable": "不可用", "none yet": "暂无", "not yet": "尚未进行",
-  "no data": "无数据", "wanted": "应运行", "not wanted": "不应运行", "kept stopped": "由操作员保持停止", "pause": "暂停", "bump": "换代", "start": "启动",
+  "no data": "无数据", "usually": "通常", "late": "远超通常用时", "wanted": "应运行", "not wanted": "不应运行", "kept stopped": "由操作员保持停止", "pause": "暂停", "bump": "换代", "start": "启动",
   "clean": "清理", "recover": "恢复", "rest": "静止", "wait": "等待", "give-up": "放弃", "hold": "受阻", "lost": "丢失",
   "check-failed": "检查失败", "check-passed": "检查恢复", "not-ready": "未就绪", "drill": "演练", "adopted": "已接管", "forgive": "故障清零",
   "learn": "获知", "put-back": "写回", "tell": "告知", "refuses-writes": "拒绝写入", "replaced": "被替换", "held-up": "受阻",

@@ -1,0 +1,81 @@
+"""How long a start usually takes here, and how far the present one is. Told to people; nothing is decided by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from yrnode.model.group import Phase, Stage
+from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
+from yrnode.model.state import State
+from yrnode.policy import phase
+
+KEPT = 5
+"""Starts that the usual time is made of, the newest."""
+LATE = 2.0
+"""So many times the usual one is late,"""
+LATE_S = 10.0
+"""but not by less than this: what usually takes a second may take three."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`what`: start, or stop for a group that ends a life. Seconds; `usual_s` is None where that is not known.
+    `doing`: what the component's own output says."""
+
+    what: str
+    elapsed_s: float
+    usual_s: float | None = None
+    doing: str = ""
+
+    @property
+    def late(self) -> bool:
+        return (
+            self.usual_s is not None
+            and self.elapsed_s >= LATE * self.usual_s
+            and self.elapsed_s - self.usual_s >= LATE_S
+        )
+
+
+def usual(seconds: Sequence[float]) -> float | None:
+    """Of the last starts: one that was held up for once does not count for much."""
+    return median(seconds[-KEPT:]) if seconds else None
+
+
+def of_component(c: ComponentView, s: Snapshot) -> Progress | None:
+    """None for one that is not starting."""
+    if c.state is not State.STARTING:
+        return None
+    elapsed = max(0.0, s.now - c.since)
+    return Progress("start", elapsed, s.starts.components.get(c.name), s.starts.doing.get(c.name, ""))
+
+
+def of_group(g: GroupView, s: Snapshot) -> Progress | None:
+    """How far a life of the group is; None where it neither ends nor begins. A new daemon counts anew."""
+    elapsed = max(0.0, s.now - g.learned_at)
+    if not g.wanted or g.record.stage is Stage.FAILED:
+        return None
+    if g.record.stage is Stage.STOP:
+        return Progress("stop", elapsed)
+    told = [m.phase for node, m in s.board.phases(g.name).items() if node != s.me and m.n == g.record.n]
+    if Phase.STARTING in (phase.own(g, s).phase, *told):
+        return Progress("start", elapsed, s.starts.groups.get(g.name))
+    return None
+
+
+def expected_s(names: Iterable[str], groups: Iterable[str], s: Snapshot) -> float | None:
+    """From the start of these components, plane by plane, to all of them ready; a group's time is that of all its
+    nodes. None where one of them has never been seen to start."""
+    longest: dict[object, float] = {}
+    whole = [s.groups[g] for g in groups if g in s.groups]
+    for c in (s.components[n] for n in names if n in s.components):
+        seconds = s.starts.components.get(c.name)
+        if seconds is None:
+            return None
+        longest[c.plane] = max(longest.get(c.plane, 0.0), seconds)
+    for g in whole:
+        plane = next((s.components[m].plane for m in g.members if m in s.components), None)
+        if plane is not None and g.name in s.starts.groups:
+            longest[plane] = max(longest.get(plane, 0.0), s.starts.groups[g.name])
+    return sum(longest.values()) if longest else None
