@@ -56,5 +56,5 @@ def test_files_are_there(page: Path) -> None:
 
 
 def test_what_there_is_not_is_seen() -> None:
-    text = "`yrnode reload`, `yrnode status --wach`\n```bash\nx && yrnode drain --timeout 5m --soon  # --no\n```"
-    assert wrong(text) == ["yrnode reload", "yrnode status --wach", "yrnode drain --soon"]
+    text = "`yrnode relode`, `yrnode status --wach`\n```bash\nx && yrnode drain --timeout 5m --soon  # --no\n```"
+    assert wrong(text) == ["yrnode relode", "yrnode status --wach", "yrnode drain --soon"]

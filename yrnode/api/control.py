@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -18,9 +20,14 @@ DRAIN_S = 300.0
 """How long requests may take to finish where nobody says."""
 
 
-def control_app(node: Node) -> web.Application:
-    """The read-only routes and `POST /control/{start,stop,restart,drain,…}`."""
+Reload = Callable[[], dict[str, Any]]
+RELOAD: web.AppKey[Reload | None] = web.AppKey("reload")
+
+
+def control_app(node: Node, reload: Reload | None = None) -> web.Application:
+    """The read-only routes and `POST /control/{start,stop,restart,drain,reload,…}`. `reload` is for a thread."""
     app = application(node, _only_owner)
+    app[RELOAD] = reload
     app.router.add_post("/control/{verb}", _control)
     return app
 
@@ -56,6 +63,9 @@ async def _control(request: web.Request) -> web.Response:
             raise web.HTTPBadRequest(text="timeout_s is no number of seconds")
         target, why, dry_run = _fields(body)
         return web.json_response(await request.app[NODE].drain(target, who, why, float(seconds), dry_run))
+    reload = request.app[RELOAD]
+    if verb == "reload" and reload is not None:
+        return web.json_response(await asyncio.to_thread(reload))
     if verb not in VERBS:
         raise web.HTTPNotFound(text=f'no such verb "{verb[:40]}"; there are {", ".join(VERBS)}')
     target, why, dry_run = _fields(await _body(request))

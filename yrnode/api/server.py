@@ -14,7 +14,7 @@ from aiohttp import web
 
 from yrnode.api.app import read_app
 from yrnode.api.bounds import Listener
-from yrnode.api.control import control_app
+from yrnode.api.control import Reload, control_app
 from yrnode.api.node import Node
 from yrnode.api.refusals import Rarely
 from yrnode.model.errors import UsageError
@@ -31,13 +31,16 @@ _GRACE_S = 0.5
 
 
 class Api:
-    """Serves a node on `host`:`port` (0: any free one) and on the Unix socket `path`, usually run_dir/yrnode.sock."""
+    """Serves a node on `host`:`port` (0: any free one) and on the Unix socket `path`, usually run_dir/yrnode.sock.
 
-    def __init__(self, node: Node, host: str, port: int, path: Path) -> None:
+    `reload`: see `api.reload`."""
+
+    def __init__(self, node: Node, host: str, port: int, path: Path, reload: Reload | None = None) -> None:
         self._node = node
         self._host = host
         self._port = port
         self._path = path
+        self._reload = reload
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.base_events.Server] = []
         self._inode: tuple[int, int] | None = None
@@ -53,7 +56,7 @@ class Api:
         try:
             unix = _unix_socket(self._path)
             self._inode = _inode(self._path)
-            listener = await self._serve(control_app(self._node), unix)
+            listener = await self._serve(control_app(self._node, self._reload), unix)
             self._keeping = asyncio.create_task(self._keep(listener), name="control socket")
             tcp = _tcp_socket(self._host, self._port)
             self._port = tcp.getsockname()[1]

@@ -34,6 +34,8 @@ VERBS = {
     "fence": ("control", "your word that a node is off"),
     "drill": ("drill", "one fault on purpose: how fast is it seen, and what does it cost"),
     "clean": ("clean", "what is left over, whose it is, and whether it may go"),
+    "collect": ("collect", "one archive for whoever looks into a fault: logs, states, versions; secrets out"),
+    "reload": ("reload", "read the cluster file again: what differs, what it would restart; restarts nothing"),
     "probe": ("probe", "live or ready, by exit code, for an outside prober"),
     "cache": ("cache", "hit rates of the ranks' prefix caches, local and external"),
     "kv-check": ("kv_check", "set on one node's worker, get on another's: hits and latency"),

@@ -31,10 +31,11 @@ class Place:
         return self.run_dir / SOCKET
 
 
-def find(args: argparse.Namespace) -> Place:
+def find(args: argparse.Namespace, *, runs: bool = True, tell: bool = True) -> Place:
     """The place of the node that `--config` and `--node` mean. UsageError where they mean none.
 
     A file with faults still tells where the daemon is: one that runs must be seen while the file is being edited.
+    Without `runs` it need not run for that; with `tell` the fault is said.
     """
     from yrnode.config.files import find_file
     from yrnode.config.layout import api_of, places
@@ -46,9 +47,11 @@ def find(args: argparse.Namespace) -> Place:
         cluster = load(file)
     except UsageError as e:
         place = _from_faulty(file, args.node)
-        if place is None or not place.socket.exists():
+        if place is None or (runs and not place.socket.exists()):
             raise
-        print(f"{e.lines[0]}; asking the daemon that runs, see yrnode check", file=sys.stderr)
+        if tell:
+            whom = "asking the daemon that runs" if runs else "going by its places"
+            print(f"{e.lines[0]}; {whom}, see yrnode check", file=sys.stderr)
         return place
     node = this_node(cluster, args.node)
     own, api = places(cluster, node), api_of(cluster, node)

@@ -14,6 +14,7 @@ from yrnode import __version__
 from yrnode.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from yrnode.api.reload import Loaded, Reload
     from yrnode.config.cluster import Cluster
     from yrnode.model.snapshot import Snapshot
     from yrnode.node.supervisor import Supervisor
@@ -44,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
         # the watchdog's SIGABRT then leaves in the journal where the loop hung
         faulthandler.enable()
 
+    from yrnode.api.reload import Loaded
     from yrnode.components import node as components
+    from yrnode.config.files import find_file
     from yrnode.config.load import load
     from yrnode.config.node import this_node
     from yrnode.node.supervisor import Supervisor
@@ -75,27 +78,46 @@ def run(args: argparse.Namespace) -> int:
         def supervisor() -> Supervisor:
             return Supervisor(cluster, node, specs, __version__, facts)
 
-        daemon = _Daemon(cluster, supervisor(), unit)
+        reload = _reload(args, Loaded(find_file(args.config), host, specs))
+        daemon = _Daemon(cluster, supervisor(), unit, reload)
         asyncio.run(daemon.serve(early))
         if unit is not None and daemon.detached:
             # we are leaving: what a further signal is about, the list of jobs tells
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if job_of(unit) == STOP:
                 log.info("the restart has become a stop: the components are taken over once more to be stopped")
-                daemon = _Daemon(cluster, supervisor(), unit)
+                daemon = _Daemon(cluster, supervisor(), unit, reload)
                 daemon.supervisor.shut_down()
                 asyncio.run(daemon.serve([]))
     return 0
 
 
+def _reload(args: argparse.Namespace, loaded: Loaded) -> Reload:
+    """The same way to the file as at the start."""
+    from yrnode.api.reload import Loaded, Reload
+    from yrnode.components import node as components
+    from yrnode.config.load import load
+    from yrnode.config.node import this_node
+    from yrnode.store.connect import refuse_unusable
+
+    def read() -> Loaded:
+        cluster = load(loaded.file)
+        refuse_unusable(cluster)
+        host = components.host_of(cluster, this_node(cluster, args.node), os.environ)
+        return Loaded(loaded.file, host, components.specs(host))
+
+    return Reload(loaded, read)
+
+
 class _Daemon:
     """One life of the loop with its API. `unit`: the systemd unit that we are, if systemd started us."""
 
-    def __init__(self, cluster: Cluster, supervisor: Supervisor, unit: Unit | None) -> None:
+    def __init__(self, cluster: Cluster, supervisor: Supervisor, unit: Unit | None, reload: Reload) -> None:
         self.supervisor = supervisor
         self.detached = False
         self._cluster = cluster
         self._unit = unit
+        self._reload = reload
         self._deciding: asyncio.Task[None] | None = None
         self._closing_since: float | None = None
 
@@ -115,7 +137,7 @@ class _Daemon:
         listen = api_of(self._cluster, node)
         run_dir = places(self._cluster, node).run_dir
         run_dir.mkdir(parents=True, exist_ok=True)
-        api = Api(self.supervisor, listen.host, listen.port, run_dir / SOCKET)
+        api = Api(self.supervisor, listen.host, listen.port, run_dir / SOCKET, self._reload)
         await api.start()
         telling = asyncio.create_task(self._tell(), name="notify")
         if early:

@@ -11,7 +11,7 @@ _WORD = r"(?:api[-_]?key|access[-_]?key|private[-_]?key|key|token|secret|passwor
 _PLAIN = frozenset({"initial-cluster-token", "key-file", "peer-key-file", "etcd_key"})
 _NAME = re.compile(rf"(?:^|[-_.]){_WORD}(?:$|[-_.])", re.IGNORECASE)
 _JSON = re.compile(rf'("(?:[^"]*[-_.])?{_WORD}(?:[-_.][^"]*)?"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
-_URL = re.compile(r"(://)[^/@\s]+@")
+_URL = re.compile(r"(://)[^/\s]+@")
 
 
 def secret(name: str) -> bool:

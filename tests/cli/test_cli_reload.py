@@ -1,0 +1,185 @@
+"""`yrnode reload`: what differs in the file, and what that means; nothing is taken and nothing is restarted."""
+
+import json
+import os
+
+import pytest
+
+from tests.api.fake import FakeNode
+from tests.cli.test_cli_daemon import process, yrnode
+from tests.support.etcd import free_port
+from yrnode.api.reload import Loaded, Reload
+from yrnode.api.server import Api
+from yrnode.cli.reload import text
+from yrnode.components import node as components
+from yrnode.config.load import load
+
+TEXT = """cluster: lab
+nodes: {{n0: {{address: 192.0.2.9}}, n1: {{address: 192.0.2.1}}}}
+etcd: {{nodes: [n0]}}
+datasystem: {{shared_memory: 512MB}}
+env: {{HF_TOKEN: hush-hush-1}}
+groups:
+  prefill: {{ranks: {{n0: 1}}, port: 7000, model: m, args: {{max-model-len: 4096}}}}
+  decode: {{ranks: {{n0: 1, n1: 2}}, port: 7100, model: m, devices: {{n0: [1]}}}}
+api: {{listen: "127.0.0.1:{port}"}}
+state_dir: ./state
+run_dir: ./run
+log_dir: ./log
+"""
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+@pytest.fixture
+def file(tmp_path, port):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(TEXT.format(port=port))
+    return path
+
+
+def loaded(file):
+    host = components.host_of(load(file), "n0", os.environ)
+    return Loaded(str(file), host, components.specs(host))
+
+
+@pytest.fixture
+def change(file):
+    """What a change of the file's text means to a daemon that has the text before."""
+    reload = Reload(loaded(file), lambda: loaded(file))
+
+    def changed(*pairs):
+        whole = file.read_text()
+        for old, new in pairs:
+            assert whole.count(old) == 1, old
+            whole = whole.replace(old, new)
+        file.write_text(whole)
+        return reload()
+
+    return changed
+
+
+def told(found):
+    return "\n".join(text(found))
+
+
+def test_nothing_differs(change):
+    found = change()
+    assert (found["changed"], found["components"], found["groups"], found["stranded"]) == ([], {}, [], [])
+    assert told(found).endswith("nothing differs from what yrnode has")
+    assert change(("cluster: lab", "# a remark\ncluster: lab"), ("n0]}", "n0], client_port: 2379}"))["changed"] == []
+
+
+def test_a_flag_of_one_group(change):
+    found = change(("max-model-len: 4096", "max-model-len: 8192, enforce-eager: true"))
+    assert found["changed"] == [
+        {"key": "groups.prefill.args.max-model-len", "old": "4096", "new": "8192"},
+        {"key": "groups.prefill.args.enforce-eager", "old": None, "new": True},
+    ]
+    assert found["components"] == {"n0": ["rank/prefill/0"]}
+    assert found["groups"] == ["prefill"]
+    lines = told(found)
+    assert '  groups.prefill.args.max-model-len: "4096" -> "8192"' in lines
+    assert "  groups.prefill.args.enforce-eager: not there -> true" in lines
+    assert "groups that would restart: prefill" in lines
+    assert "nothing is restarted" in lines
+    assert "systemctl restart yrnode" in lines
+    assert "  yrnode restart prefill" in lines
+    assert "restart decode" not in lines
+
+
+def test_what_all_ranks_share_touches_all_groups_on_all_nodes(change):
+    found = change(("hush-hush-1", "hush-hush-2"))
+    assert found["changed"] == [{"key": "env.HF_TOKEN", "old": "***", "new": "***"}]
+    assert found["components"] == {
+        "n0": ["rank/prefill/0", "rank/decode/0"],
+        "n1": ["rank/decode/1", "rank/decode/2"],
+    }
+    assert found["groups"] == ["prefill", "decode"]
+    assert "hush" not in json.dumps(found)
+
+
+def test_another_nodes_part_touches_its_group_alone(change):
+    found = change(("{address: 192.0.2.1}", "{address: 192.0.2.1, env: {A: b}}"))
+    assert found["components"] == {"n1": ["rank/decode/1", "rank/decode/2"]}
+    assert found["groups"] == ["decode"]
+    assert "other processes on n1: rank/decode/1, rank/decode/2" in told(found)
+
+
+def test_a_component_of_the_node_itself(change):
+    found = change(("512MB", "1024MB"))
+    assert found["components"] == {"n0": ["worker"], "n1": ["worker"]}
+    assert found["groups"] == []
+    assert "  yrnode restart worker" in told(found)
+
+
+def test_checks_alone_touch_no_process(change):
+    found = change(("cluster: lab", "checks: {rank.canary: {period: 9s}}\ncluster: lab"))
+    assert [d["key"] for d in found["changed"]] == ["checks.rank.canary"]
+    assert (found["components"], found["groups"]) == ({}, [])
+    assert "no process would be another one" in told(found)
+
+
+def test_a_group_that_comes_and_one_that_goes(change):
+    found = change(("  decode:", "  other:"))
+    assert found["groups"] == ["other", "decode"]
+    assert found["components"]["n0"] == ["rank/decode/0", "rank/other/0"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("./state", "./elsewhere", "state_dir"),
+        ("./run", "./elsewhere", "run_dir"),
+        ("cluster: lab", "cluster: x", "cluster"),
+    ],
+)
+def test_what_a_node_that_runs_cannot_follow(change, old, new, key):
+    found = change((old, new))
+    assert found["stranded"] == [key]
+    assert f"{key} cannot change while anything runs" in told(found)
+    assert "systemctl restart" not in told(found)
+
+
+@pytest.fixture
+async def api(file, port, tmp_path):
+    node = FakeNode(tmp_path)
+    server = Api(
+        node, "127.0.0.1", port, tmp_path / "run" / "yrnode.sock", Reload(loaded(file), lambda: loaded(file))
+    )
+    await server.start()
+    yield node
+    await server.close()
+
+
+async def test_the_verb(file, api):
+    which = ("--config", file, "--node", "n0")
+    code, out, err = await yrnode("reload", *which)
+    assert (code, err) == (0, "")
+    assert "nothing differs" in out
+    file.write_text(file.read_text().replace("512MB", "1024MB"))
+    code, out, _ = await yrnode("reload", "-o", "json", *which)
+    assert code == 0
+    assert json.loads(out)["components"] == {"n0": ["worker"], "n1": ["worker"]}
+    assert api.asked == [], "nobody was asked to do anything"
+
+
+async def test_a_file_that_is_no_good_is_one_line_and_2(file, api):
+    good = file.read_text()
+    for bad, words in (
+        (good.replace("512MB", "many"), "datasystem.shared_memory"),
+        (good.replace("cluster: lab", "cluster: [lab"), "cluster.yaml"),
+        (good + "surprise: 1\n", "surprise"),
+    ):
+        file.write_text(bad)
+        code, out, err = await process("reload", "--config", file, "--node", "n0")
+        assert (code, out) == (2, ""), bad
+        assert words in err
+        assert len(err.splitlines()) == 1
+    file.write_text(good)
+    assert (await yrnode("reload", "--config", file, "--node", "n0"))[1].endswith(
+        "nothing differs from what yrnode has\n"
+    )
