@@ -19,7 +19,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: demo test lint unit test-long test-slow test-vllm lock clean
+.PHONY: demo test lint unit test-long test-slow test-vllm packages lock clean
 demo: $(VENV)/.demo
 	@$(VENV)/bin/yrnode demo $(ARGS)
 
@@ -30,6 +30,13 @@ $(VENV)/.demo: packaging/requirements/local.txt pyproject.toml
 
 $(VENV)/.dev: packaging/requirements/dev.txt pyproject.toml
 	$(call install,dev)
+
+$(VENV)/.packages: packaging/requirements/packages.txt pyproject.toml
+	$(call install,packages)
+
+# A wheel, and a .deb, a .rpm and their wheels for each machine, in dist/; it downloads, once, what the hashes name.
+packages: $(VENV)/.packages
+	$(PY) packaging/tools/packages.py $(ARGS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
@@ -52,7 +59,7 @@ $(ROUTER)/bin/vllm-router:
 	$(PYTHON) -m venv $(ROUTER)
 	$(ROUTER)/bin/python -m pip install -q --disable-pip-version-check --only-binary :all: vllm-router==0.1.17
 
-test-slow: $(VENV)/.dev $(ROUTER)/bin/vllm-router
+test-slow: $(VENV)/.dev $(VENV)/.packages $(ROUTER)/bin/vllm-router
 	@tests/tools/debian_parts.sh $(VENV)/parts
 	YRNODE_VLLM_ROUTER=$(CURDIR)/$(ROUTER)/bin/vllm-router YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow --deselect tests/node/test_many_nodes.py $(ARGS)
 	YRNODE_TEST_NODES=$(NODES) YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -m slow tests/node/test_many_nodes.py $(ARGS)
@@ -68,4 +75,4 @@ lock:
 	packaging/requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) $(LAB) $(ROUTER) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LAB) $(ROUTER) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

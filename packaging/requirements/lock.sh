@@ -13,3 +13,4 @@ lock() {
 lock base
 lock local --extra local
 lock dev --extra local --extra etcd3 --extra dev
+lock packages --extra packages

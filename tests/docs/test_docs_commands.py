@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from yrnode.cli.main import VERBS, Parser, _common
+from yrnode.cli.main import VERBS, parser_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")])
@@ -26,10 +25,7 @@ def code(text: str) -> Iterator[str]:
 
 
 def flags_of(verb: str) -> set[str]:
-    parser = Parser(f"yrnode {verb}", "")
-    import_module(f"yrnode.cli.{VERBS[verb][0]}").arguments(parser)
-    _common(parser)
-    return {flag for action in parser._actions for flag in action.option_strings}
+    return {flag for action in parser_of(verb)._actions for flag in action.option_strings}
 
 
 def wrong(text: str) -> list[str]:

@@ -31,7 +31,7 @@ _WHERE_SEEN = {"store-down": {"store"}, "store-empty": {"cache"}}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("drill", choices=DRILLS, help="; ".join(f"{k}: {v}" for k, v in DRILLS.items()))
+    parser.add_argument("drill", choices=tuple(DRILLS), help="; ".join(f"{k}: {v}" for k, v in DRILLS.items()))
     parser.add_argument("target", nargs="?", default="", help="a component, such as rank/serve/0")
     parser.add_argument("--limit", type=float, default=600.0, metavar="S", help="give up after S seconds (600)")
 

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 from yrnode import __version__
@@ -42,6 +43,10 @@ VERBS = {
     "verify": ("verify", "health, a completion, and what the external cache did"),
 }
 """Verb → (module in yrnode.cli, one line of help). A module has `arguments(parser)` and `run(args) -> exit code`."""
+
+
+COMMON = "for every verb"
+"""The title of the options that all of them take."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -90,21 +95,29 @@ def _dispatch(argv: list[str]) -> int:
     if verb not in VERBS:
         what = "write the verb first" if verb.startswith("-") else f'there is no verb "{verb}"'
         raise UsageError(f"yrnode: {what}: {', '.join(VERBS)}; see yrnode --help")
-    name, text = VERBS[verb]
-    module = import_module(f"yrnode.cli.{name}")
-    parser = Parser(f"yrnode {verb}", text[0].upper() + text[1:] + ".")
-    module.arguments(parser)
-    _common(parser)
     try:
-        args = parser.parse_args(argv[1:])
+        args = parser_of(verb).parse_args(argv[1:])
     except SystemExit as e:  # --help has printed
         return int(e.code or 0)
     args.verb = verb
-    return int(module.run(args))
+    return int(_module(verb).run(args))
+
+
+def parser_of(verb: str) -> Parser:
+    """All that the verb takes. `--help`, the man page and the shells' completions are made of it."""
+    text = VERBS[verb][1]
+    parser = Parser(f"yrnode {verb}", text[0].upper() + text[1:] + ".")
+    _module(verb).arguments(parser)
+    _common(parser)
+    return parser
+
+
+def _module(verb: str) -> ModuleType:
+    return import_module(f"yrnode.cli.{VERBS[verb][0]}")
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    common = parser.add_argument_group("for every verb")
+    common = parser.add_argument_group(COMMON)
     common.add_argument(
         "--config", metavar="FILE", help="the cluster file; else YRNODE_CONFIG, else /etc/yrnode/cluster.yaml"
     )
