@@ -77,7 +77,8 @@ point_at() {
     mv -fT "$root/.venv.new" "$root/venv"
 }
 
-# Files of /proc whose process was started by a path below $1.
+# Files of /proc whose process was started by a path below $1, which is no word of grep's own command line.
+# shellcheck disable=SC2062
 users() { echo "$1" | grep -lsaF -f - /proc/[0-9]*/cmdline; }
 
 # Pids of daemons that run from here.
@@ -89,8 +90,8 @@ daemons() {
 
 # Drop the environments of other versions, but for those in which something still runs.
 prune() {
-    for old in "$root"/venvs/*; do
-        [ "venvs/${old##*/}" = "$(readlink "$root/venv")" ] || [ -n "$(users "$old/")" ] || rm -rf "$old"
+    for other in "$root"/venvs/*; do
+        [ "venvs/${other##*/}" = "$(readlink "$root/venv")" ] || [ -n "$(users "$other/")" ] || rm -rf "$other"
     done
 }
 
