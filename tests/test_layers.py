@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1] / "yrnode"
 # From the top down. Rooms of one line are neighbours, which know nothing of each other but for NEIGHBOURS.
 LEVELS = (
     {"cli"},
-    {"demo", "collect"},
+    {"demo", "collect", "init"},
     {"api"},
     {"node"},
     {"components", "preflight"},

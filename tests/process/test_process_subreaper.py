@@ -9,7 +9,8 @@ import sys
 PROGRAM = """
 import asyncio, json, os, subprocess, sys, time
 from yrnode.process import table
-from yrnode.process.subreaper import Reaper, become_subreaper
+from yrnode.process.reaper import Reaper
+from yrnode.process.subreaper import become_subreaper
 from yrnode.process.watch import Watch
 
 async def until(condition):

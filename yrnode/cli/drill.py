@@ -116,7 +116,7 @@ def _kill_daemon(client: Client, before: dict[str, Any], limit: float) -> dict[s
                 ready = (time.monotonic() - began) * 1000 if after["ready"] else None
     result = _result("daemon-kill", "yrnode", before, after, set(), seen, ready)
     if seen is None:
-        result["why"] = "nothing has started yrnode again; run it under systemd"
+        result["why"] = "nothing has started yrnode again; run it under systemd, or with --init"
     return result
 
 

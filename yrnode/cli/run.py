@@ -1,233 +1,57 @@
-"""`yrnode run`: the daemon, in the foreground. Ties the node, its API, systemd and the process's signals together."""
+"""`yrnode run`: the daemon, in the foreground, or below a process of its own that brings it back."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import faulthandler
-import logging
-import os
-import signal
-from typing import TYPE_CHECKING, Any
 
-from yrnode import __version__
 from yrnode.model.errors import UsageError
 
-if TYPE_CHECKING:
-    from yrnode.api.reload import Loaded, Reload
-    from yrnode.config.cluster import Cluster
-    from yrnode.model.snapshot import Snapshot
-    from yrnode.node.supervisor import Supervisor
-    from yrnode.telemetry.jobs import Unit
-
-log = logging.getLogger("yrnode.run")
-
-KILL_S = 5.0
-"""What a stop may take after its grace, until the last process is gone."""
-MARGIN_S = 30.0
-FIRST_LOOK_S = 0.02
-LONGEST_LOOK_S = 1.0
+SHORTEST_WATCHDOG_S = 5.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """`yrnode run` takes only what every verb takes."""
+    parser.add_argument(
+        "--init",
+        action="store_true",
+        help="for a container: the daemon as a child of a small process that reaps, passes signals on, and starts it "
+        "again when it dies or hangs, while everything else runs on",
+    )
+    parser.add_argument(
+        "--watchdog", metavar="TIME", help="with --init: how long the daemon may make no round, such as 1m; else 30s"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """0 after an orderly stop. UsageError before anything has started."""
-    from yrnode.telemetry.jobs import STOP, job_of, own_unit
+    from yrnode.init.contract import DETACHED, below_init
 
-    unit = own_unit()
-    early: list[int] = []
-    if unit is not None:
-        # it would end us before we have taken over what runs, which nobody would stop then
-        signal.signal(signal.SIGTERM, lambda number, frame: early.append(number))
-        # the watchdog's SIGABRT then leaves in the journal where the loop hung
-        faulthandler.enable()
+    below = below_init()
+    if args.init and not below:
+        return _init(args)
+    if args.watchdog and not args.init:
+        raise UsageError("yrnode run: --watchdog is for --init; leave it out")
+    # not before: the init is to be small
+    from yrnode.cli.daemon import serve
 
-    from yrnode.api.reload import Loaded
-    from yrnode.components import node as components
-    from yrnode.config.files import find_file
-    from yrnode.config.load import load
-    from yrnode.config.node import this_node
-    from yrnode.node.supervisor import Supervisor
-    from yrnode.preflight import host as preflight
-    from yrnode.preflight.finding import Look
-    from yrnode.process.lock import NodeLock
-    from yrnode.store.connect import refuse_unusable
+    detached = serve(args, below)
+    return DETACHED if detached and below else 0
+
+
+def _init(args: argparse.Namespace) -> int:
+    from yrnode.init.parent import WATCHDOG_S, Init, same_command
     from yrnode.telemetry.log import set_up
 
-    cluster = load(args.config)
-    refuse_unusable(cluster)
-    node = this_node(cluster, args.node)
-    host = components.host_of(cluster, node, os.environ)
-    specs = components.specs(host)
-    refused, warnings = preflight.admission(host, specs)
-    if refused:
-        raise UsageError(*refused)
-    with NodeLock(host.places.state_dir):
-        set_up()
-        for line in warnings:
-            log.warning("check: %s", line)
+    seconds = WATCHDOG_S
+    if args.watchdog:
+        from yrnode.model.units import parse_duration
 
-        def facts() -> dict[str, str]:
-            from yrnode.preflight import agreed
-
-            return agreed.facts(Look(host, specs))
-
-        def supervisor() -> Supervisor:
-            return Supervisor(cluster, node, specs, __version__, facts)
-
-        reload = _reload(args, Loaded(find_file(args.config), host, specs))
-        daemon = _Daemon(cluster, supervisor(), unit, reload)
-        asyncio.run(daemon.serve(early))
-        if unit is not None and daemon.detached:
-            # we are leaving: what a further signal is about, the list of jobs tells
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if job_of(unit) == STOP:
-                log.info("the restart has become a stop: the components are taken over once more to be stopped")
-                daemon = _Daemon(cluster, supervisor(), unit, reload)
-                daemon.supervisor.shut_down()
-                asyncio.run(daemon.serve([]))
-    return 0
-
-
-def _reload(args: argparse.Namespace, loaded: Loaded) -> Reload:
-    """The same way to the file as at the start."""
-    from yrnode.api.reload import Loaded, Reload
-    from yrnode.components import node as components
-    from yrnode.config.load import load
-    from yrnode.config.node import this_node
-    from yrnode.store.connect import refuse_unusable
-
-    def read() -> Loaded:
-        cluster = load(loaded.file)
-        refuse_unusable(cluster)
-        host = components.host_of(cluster, this_node(cluster, args.node), os.environ)
-        return Loaded(loaded.file, host, components.specs(host))
-
-    return Reload(loaded, read)
-
-
-class _Daemon:
-    """One life of the loop with its API. `unit`: the systemd unit that we are, if systemd started us."""
-
-    def __init__(self, cluster: Cluster, supervisor: Supervisor, unit: Unit | None, reload: Reload) -> None:
-        self.supervisor = supervisor
-        self.detached = False
-        self._cluster = cluster
-        self._unit = unit
-        self._reload = reload
-        self._deciding: asyncio.Task[None] | None = None
-        self._closing_since: float | None = None
-
-    async def serve(self, early: list[int]) -> None:
-        """Until everything is stopped, or let go of. `early`: signals that came before there was a loop."""
-        from yrnode.api.server import Api
-        from yrnode.cli.place import SOCKET
-        from yrnode.config.layout import api_of, places
-        from yrnode.telemetry.notify import notify
-
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._terminate)
-        loop.add_signal_handler(signal.SIGINT, self.supervisor.shut_down)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        loop.add_signal_handler(signal.SIGUSR1, self._detach)
-        node = self.supervisor.identity.node
-        listen = api_of(self._cluster, node)
-        run_dir = places(self._cluster, node).run_dir
-        run_dir.mkdir(parents=True, exist_ok=True)
-        api = Api(self.supervisor, listen.host, listen.port, run_dir / SOCKET, self._reload)
-        await api.start()
-        telling = asyncio.create_task(self._tell(), name="notify")
-        if early:
-            self._terminate()
         try:
-            await self.supervisor.run()
-        finally:
-            await _end(telling, self._deciding)
-            notify(STOPPING="1", STATUS="leaves its components running" if self.detached else "everything is stopped")
-            await api.close()
-
-    def _terminate(self) -> None:
-        """SIGTERM: stop everything, unless systemd is about to start us again or somebody only killed the daemon."""
-        if self._unit is None:
-            self.supervisor.shut_down()
-        elif self._deciding is None or self._deciding.done():
-            self._deciding = asyncio.create_task(self._decide(self._unit), name="job")
-
-    async def _decide(self, unit: Unit) -> None:
-        from yrnode.telemetry.jobs import STOP, job_of
-
-        job = await asyncio.to_thread(job_of, unit)
-        log.info("SIGTERM, and systemd's job for %s is: %s", unit.name, job or "none, or not to be read")
-        if job == STOP:
-            self.supervisor.shut_down()
-        elif not self.supervisor.snapshot().closing:
-            self._detach()
-
-    def _detach(self) -> None:
-        self.detached = True
-        self.supervisor.detach()
-
-    async def _tell(self) -> None:
-        """Tell systemd how we are, at a pace that its watchdog is content with.
-
-        READY is said when the loop makes rounds and the API answers, not when the stack is ready: weights load for
-        half an hour, which is no failed start. What is not ready yet stands in STATUS, and `yrnode probe ready` waits
-        for it.
-        """
-        from yrnode.telemetry.notify import Teller, watchdog_s
-
-        if "NOTIFY_SOCKET" not in os.environ:
-            return
-        teller = Teller()
-        pace = min(LONGEST_LOOK_S, (watchdog_s() or 4.0) / 4)
-        while True:
-            snapshot = self.supervisor.snapshot()
-            try:
-                words = status_line(snapshot)
-            except Exception as e:
-                # that words are missing is no reason to starve the watchdog
-                words = f"the status cannot be told: {e!r}"
-            ready = teller.tell(self.supervisor.rounds, words, self._stop_s(snapshot))
-            await asyncio.sleep(pace if ready else FIRST_LOOK_S)
-
-    def _stop_s(self, snapshot: Snapshot) -> float | None:
-        if not snapshot.closing:
-            return None
-        if self._closing_since is None:
-            self._closing_since = snapshot.now
-        return max(0.0, self._closing_since + stop_seconds(snapshot) - snapshot.now)
-
-
-def stop_seconds(s: Snapshot) -> float:
-    """The longest that an orderly stop may take. Planes stop one after another, what is in one of them together."""
-    longest: dict[Any, float] = {}
-    for c in s.components.values():
-        longest[c.plane] = max(longest.get(c.plane, 0.0), c.spec.stop_grace_s + KILL_S)
-    return sum(longest.values()) + MARGIN_S
-
-
-def status_line(s: Snapshot) -> str:
-    """What `systemctl status` shows of the node."""
-    from yrnode.api.status import reasons
-    from yrnode.model.state import WITH_PROCESS
-
-    if s.closing:
-        left = [c.name for c in s.components.values() if c.state in WITH_PROCESS]
-        return f"stops: {', '.join(left)}" if left else "everything is stopped"
-    why = reasons(s)
-    if not why:
-        return f"ready: {', '.join(s.components)}"
-    more = f" (and {len(why) - 1} more: yrnode status)" if len(why) > 1 else ""
-    return f"not ready: {why[0]}{more}"
-
-
-async def _end(*tasks: asyncio.Task[None] | None) -> None:
-    running = [task for task in tasks if task is not None]
-    for task in running:
-        task.cancel()
-    for failed in await asyncio.gather(*running, return_exceptions=True):
-        if isinstance(failed, Exception):
-            log.error("a task of the daemon itself failed: %r", failed)
+            seconds = parse_duration(args.watchdog)
+        except ValueError as e:
+            raise UsageError(f"yrnode run: --watchdog: {e}") from None
+        if seconds < SHORTEST_WATCHDOG_S:
+            raise UsageError(
+                f"yrnode run: --watchdog: {args.watchdog} is too short; write {SHORTEST_WATCHDOG_S:g}s or more"
+            )
+    set_up()
+    return Init(same_command(), seconds).run()

@@ -41,9 +41,9 @@ from yrnode.node.unit import Unit
 from yrnode.node.upkeep import Upkeep, directories
 from yrnode.policy import phase, readiness
 from yrnode.policy.plan import decide, next_look
-from yrnode.process import table
+from yrnode.process import subreaper, table
 from yrnode.process.launch import Owner
-from yrnode.process.subreaper import Reaper, become_subreaper
+from yrnode.process.reaper import Reaper
 from yrnode.residue.ports import free_port
 from yrnode.store.connect import connect
 from yrnode.store.interface import Store
@@ -184,7 +184,7 @@ class Supervisor:
     # the loop
 
     async def run(self) -> None:
-        become_subreaper()
+        subreaper.become_subreaper()
         self._store = store = connect(self._cluster, timeout_s=STORE_TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
