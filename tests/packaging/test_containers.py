@@ -81,7 +81,7 @@ def test_what_is_copied_is_there_and_is_all_that_a_wheel_needs() -> None:
     named = [w for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE) for w in line.split()[:-1]]
     assert [w for w in named if not (ROOT / w).exists()] == []
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    needs = re.findall(r'^readme = "(.*)"|^license-files = \["(.*)"\]|^packages = \["(.*)"\]', project, re.MULTILINE)
+    needs = re.findall(r'^readme = "(.*)"|^license-files = \["(.*)"\]|^packages = \["(\w+)"\]', project, re.MULTILINE)
     assert {name for found in needs for name in found if name} | {"config"} <= set(named)
     assert '"config" = ' in project
 
