@@ -90,9 +90,9 @@ def quickened() -> dict[str, Any]:
 
 
 class Prometheus:
-    """A real one that loads `quickened()` and scrapes whom `targets` names. `url`: where it listens."""
+    """A real one that loads `quickened()` and scrapes whom `targets` names, so often. `url`: where it listens."""
 
-    def __init__(self, where: Path) -> None:
+    def __init__(self, where: Path, scrape: str = QUICK) -> None:
         self.dir = where
         self.url = f"http://127.0.0.1:{free_port()}"
         self._targets = where / "targets.json"
@@ -100,7 +100,7 @@ class Prometheus:
         # JSON is YAML
         (where / "rules.yaml").write_text(json.dumps(quickened()))
         job = {"job_name": "yrnode", "honor_labels": True, "file_sd_configs": [{"files": [str(self._targets)]}]}
-        times = {"scrape_interval": QUICK, "scrape_timeout": QUICK, "evaluation_interval": QUICK}
+        times = {"scrape_interval": scrape, "scrape_timeout": scrape, "evaluation_interval": QUICK}
         config = {"global": times, "rule_files": [str(where / "rules.yaml")], "scrape_configs": [job]}
         (where / "prometheus.yaml").write_text(json.dumps(config))
 
@@ -143,10 +143,10 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus() -> Iterator[Prometheus]:
+def prometheus(scrape: str = QUICK) -> Iterator[Prometheus]:
     with tempfile.TemporaryDirectory(prefix="yrp-", dir="/tmp") as directory:
         where = Path(directory)
-        server = Prometheus(where)
+        server = Prometheus(where, scrape)
         words = [
             f"--config.file={where / 'prometheus.yaml'}",
             f"--storage.tsdb.path={where / 'data'}",
