@@ -321,6 +321,16 @@ async def test_control_as_json_and_dry(file, node, api):
     assert 'no component or group "nobody"' in err
 
 
+@pytest.mark.parametrize("verb", ["start", "stop", "restart", "pause", "resume"])
+async def test_no_verb_changes_anything_unasked(file, node, api, verb):
+    code, out, err = await process(verb, "worker", "--config", file)
+    assert (code, node.asked) == (2, [])
+    assert out.startswith(f"{verb} worker: ")
+    assert err == f"{verb} worker: nobody is there to ask; add --yes\n"
+    assert (await yrnode(verb, "worker", "--yes", "--config", file))[0] == 0
+    assert [asked[:2] for asked in node.asked] == [(verb, "worker")]
+
+
 @pytest.mark.parametrize(("answer", "code", "asked"), [("y", 0, 1), ("n", 1, 0), ("", 1, 0)])
 async def test_control_asks_on_a_terminal(file, node, api, answer, code, asked):
     ours, theirs = pty.openpty()

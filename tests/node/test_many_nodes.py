@@ -217,13 +217,13 @@ def test_a_store_that_is_put_back_from_an_older_copy(serving: YrCluster, tmp_pat
     copy_store(serving["n0"], copy)
     assert serving["n1"].cli("restart", "serve", "--yes").returncode == 0
     serves_again(serving, n + 1)
-    assert serving["n1"].cli("pause", "serve").returncode == 0
+    assert serving["n1"].cli("pause", "serve", "--yes").returncode == 0
     before = serving.pids("rank")
     put_back(serving["n0"], copy)
     serving.wait("the store back", lambda: all(x.status()["store"]["available"] for x in serving.nodes.values()), 60)
     serving.wait("the record put back", lambda: stored(serving["n0"], "serve").get("n") == n + 1, 60)
     assert paused(serving["n2"])
-    assert serving["n2"].cli("resume", "serve").returncode == 0
+    assert serving["n2"].cli("resume", "serve", "--yes").returncode == 0
     serving.wait("all in order", serving.in_order, 120)
     assert serving.pids("rank") == before
     assert serving.going() == n + 1
@@ -275,7 +275,7 @@ def test_a_node_that_is_stopped_is_waited_for_and_named(serving: YrCluster) -> N
 
 def test_a_pause_holds_and_the_restart_comes_with_its_end(serving: YrCluster) -> None:
     before, n = serving.pids(), serving.going()
-    done = serving["n1"].cli("pause", "-o", "json")
+    done = serving["n1"].cli("pause", "-o", "json", "--yes")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["absent"] == []
     os.kill(before[rank(0)], signal.SIGKILL)
@@ -283,7 +283,7 @@ def test_a_pause_holds_and_the_restart_comes_with_its_end(serving: YrCluster) ->
     while time.monotonic() < until:
         assert serving.life() == {(n, "go")}
         time.sleep(0.2)
-    assert serving["n2"].cli("resume").returncode == 0
+    assert serving["n2"].cli("resume", "--yes").returncode == 0
     serves_again(serving, n + 1)
     assert serving.bumps().count(n + 1) == 1
 

@@ -45,8 +45,10 @@ class Node(Protocol):
 
         Returns the blast radius, with `dry_run` without doing anything:
         `{"verb", "target", "components": [names that start or stop, in order], "untouched": [the other names],
-        "coupled": [groups that restart with it], "quiet": bool, "done": bool}`. `quiet`: it counts though it may
-        touch nothing here. `done` says that the intent is taken, not that the components have followed.
+        "coupled": [groups that restart with it], "quiet": bool, "groups": [groups that it is about, as a whole],
+        "nodes": [nodes that it reaches], "ranks": how many ranks those groups have on all nodes, "usual_s": what such
+        a start usually takes here or null, "waiting": [what a resume may act on at once], "done": bool}`. `quiet`: it
+        counts though it may touch nothing here. `done` says that the intent is taken, not that it is carried out.
         UsageError for an unknown target, with the names that there are.
         """
         ...
@@ -54,7 +56,7 @@ class Node(Protocol):
     async def drain(self, target: str, who: str, why: str, seconds: float, dry_run: bool) -> dict[str, Any]:
         """Take this node's groups out of the router, let them finish for `seconds` at most, and stop them here.
 
-        Returns at once, with what `control` returns and `{"groups", "others": [nodes whose part stops too],
+        Returns at once, with what `control` returns and `{"others": [nodes whose part stops too],
         "router": [ranks that leave the router]}`; status tells how far it is. UsageError for another node.
         """
         ...

@@ -13,7 +13,6 @@ from typing import Any
 from yrnode.components import node as components
 from yrnode.components.host import Host
 from yrnode.config.cluster import Cluster
-from yrnode.config.differs import differences, stranded
 from yrnode.config.digest import group_digest
 from yrnode.config.layout import group_nodes
 from yrnode.config.node import nic_of
@@ -46,6 +45,9 @@ class Reload:
         "stranded": [keys]}`: the components whose process would be another one, by node, those that are new or gone
         among them; the groups whose ranks are among those; and what a node that runs cannot follow.
         """
+        # not at the daemon's start
+        from yrnode.config.differs import differences, stranded
+
         old, new = self._loaded, self._read()
         found = _restarts(old, new)
         return {

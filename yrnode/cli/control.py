@@ -10,16 +10,13 @@ from typing import Any
 from yrnode.cli.client import Client
 from yrnode.cli.errors import NotGood
 from yrnode.cli.place import find
-from yrnode.cli.table import plain
+from yrnode.cli.table import plain, span
 from yrnode.model.errors import UsageError
-
-QUIET = ("pause", "resume")
-"""Verbs that touch nothing by themselves."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.split()[-1]
-    if verb in QUIET:
+    if verb in ("pause", "resume"):
         parser.add_argument(
             "target", metavar="TARGET", nargs="?", default="all", help="a component or group; else all"
         )
@@ -42,12 +39,14 @@ def run(args: argparse.Namespace) -> int:
     radius = client.post(path, {**body, "dry_run": True})
     as_json = args.output == "json"
     # with JSON, stdout is for the one object
-    print(_radius(radius), file=sys.stderr if as_json else sys.stdout, flush=True)
+    for line in lines(radius):
+        print(plain(line), file=sys.stderr if as_json else sys.stdout, flush=True)
     if args.dry_run or not (radius["components"] or radius.get("quiet")):
         if as_json:
             print(json.dumps(radius))
         return 0
-    if not args.yes and radius["components"]:
+    # to say that a node is off is an answer already
+    if not args.yes and not (args.verb == "fence" and args.confirm_off):
         confirm(args.verb, args.target)
     done = client.post(path, {**body, "dry_run": False})
     if done.get("absent"):
@@ -56,14 +55,49 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _radius(radius: dict[str, Any]) -> str:
+def lines(radius: dict[str, Any]) -> list[str]:
+    """The blast radius: what here, how much of it elsewhere, and for how long."""
     names, others = radius["components"], radius["untouched"]
-    what = f"{radius['verb']} {radius['target']}"
+    verb, what = radius["verb"], f"{radius['verb']} {radius['target']}"
+    if verb in _MEANS:
+        return [f"{what}: {_MEANS[verb]}", *reach(radius), *_at_once(radius)]
     if not names:
-        return plain(f"{what}: {'touches nothing here by itself' if radius.get('quiet') else 'nothing to do'}")
+        found = f"{what}: {'touches nothing here by itself' if radius.get('quiet') else 'nothing to do'}"
+        return [found, *reach(radius)]
     coupled = f"; restarts with it: {', '.join(radius['coupled'])}" if radius.get("coupled") else ""
     left = f"; leaves {', '.join(others)}" if others else ""
-    return plain(f"{what}: {radius['verb']}s {', '.join(names)}{coupled}{left}")
+    return [f"{what}: {verb}s {', '.join(names)}{coupled}{left}", *reach(radius), *_time(radius)]
+
+
+_MEANS = {
+    "pause": "nothing is started, stopped or healed on its own, until yrnode resume; what runs goes on",
+    "resume": "what yrnode heals and starts on its own, it does again",
+    "fence": "the others no longer wait for it; what still runs there would meet a new life",
+}
+
+
+def reach(radius: dict[str, Any]) -> list[str]:
+    """How much of all nodes it is."""
+    nodes, groups, ranks = (radius.get(key) for key in ("nodes", "groups", "ranks"))
+    if not nodes or not groups:
+        return []
+    many = f"{ranks} {'rank' if ranks == 1 else 'ranks'} of " if ranks else ""
+    return [f"  in all: {many}{', '.join(groups)}, on {', '.join(nodes)}"]
+
+
+def _time(radius: dict[str, Any]) -> list[str]:
+    if radius["verb"] not in ("start", "restart") or "usual_s" not in radius:
+        return []
+    usual = radius["usual_s"]
+    if usual is None:
+        return ["  until it is ready: not known, it has not been seen to start here yet"]
+    stop = ", after the stop" if radius["verb"] == "restart" else ""
+    return [f"  until it is ready: usually {span(usual)}{stop}"]
+
+
+def _at_once(radius: dict[str, Any]) -> list[str]:
+    waiting = radius.get("waiting")
+    return [f"  may be acted on at once: {', '.join(waiting)}"] if waiting else []
 
 
 def confirm(verb: str, target: str) -> None:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from yrnode.cli.client import Client
-from yrnode.cli.control import confirm
+from yrnode.cli.control import confirm, reach
 from yrnode.cli.errors import NotGood
 from yrnode.cli.place import find
 from yrnode.cli.table import plain
@@ -74,6 +74,7 @@ def _radius(radius: dict[str, Any], timeout: str) -> list[str]:
         lines.append(f"  out of the router, at once: {', '.join(radius['router'])}")
     else:
         lines.append("  no router that yrnode can tell: take these ranks out of yours now")
+    lines += reach(radius)
     if radius["others"]:
         groups, others = ", ".join(radius["groups"]), ", ".join(radius["others"])
         lines.append(f"  a group stops as a whole: {groups} stops on {others} too, and waits for {radius['target']}")

@@ -21,7 +21,7 @@ from yrnode.config.layout import group_routes, routes
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.errors import UsageError
 from yrnode.model.routing import Drain, Route
-from yrnode.node import operator
+from yrnode.node import operator, radius
 from yrnode.node.groups import Groups
 from yrnode.node.world import World
 from yrnode.policy import intents, routing
@@ -60,23 +60,16 @@ class Draining:
         if not 0 < seconds <= LONGEST_S:
             raise UsageError(f"drain: a timeout is more than 0 s and at most {LONGEST_S:g} s")
         found = operator.radius(world, "stop", target)
-        nodes = dict.fromkeys(n for g in found.groups for n in world.groups[g].nodes if n != target)
+        told = radius.told(world, "stop", target, found, time.monotonic(), not dry_run)
         if not dry_run and found.components:
             words = f"drain {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
             operator.say(world, target, cause, drain_s=seconds)
             self._events.emit(target, "operator-drain", cause)
             self._said()
-        return {
-            "verb": "drain",
-            "target": target,
-            "components": list(found.components),
-            "groups": list(found.groups),
-            "others": list(nodes),
-            "router": [r.rank for r in self._routes] if self._client is not None else [],
-            "untouched": [n for n in world.components if n not in found.components],
-            "done": not dry_run,
-        }
+        router = [r.rank for r in self._routes] if self._client is not None else []
+        others = [n for n in told["nodes"] if n != target]
+        return {**told, "verb": "drain", "others": others, "router": router}
 
     async def _run(self) -> None:
         while True:

@@ -10,7 +10,7 @@ from typing import Any
 from yrnode.components import datasystem
 from yrnode.config.cluster import Cluster
 from yrnode.config.digest import cache_digest, group_digest
-from yrnode.config.layout import group_nodes
+from yrnode.config.layout import data_parallel_size, group_nodes
 from yrnode.model.action import Action
 from yrnode.model.board import BoardMove
 from yrnode.model.cause import Cause, Reason
@@ -36,7 +36,10 @@ WORDS = {Stage.STOP: GroupMove.BUMP, Stage.GO: GroupMove.GO, Stage.FAILED: Group
 def group_places(cluster: Cluster) -> dict[str, GroupPlace]:
     """By group, the workers' included."""
     coupled = coupling.coupled({n: g.restart_with for n, g in cluster.groups.items()})
-    found = {n: GroupPlace(group_nodes(g), group_digest(cluster, n), coupled[n]) for n, g in cluster.groups.items()}
+    found = {
+        n: GroupPlace(group_nodes(g), group_digest(cluster, n), coupled[n], data_parallel_size(g))
+        for n, g in cluster.groups.items()
+    }
     return {**found, datasystem.GROUP: GroupPlace(tuple(cluster.nodes), cache_digest(cluster))}
 
 

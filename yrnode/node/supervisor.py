@@ -26,7 +26,7 @@ from yrnode.model.identity import Identity
 from yrnode.model.snapshot import Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
-from yrnode.node import adoption, drill, members, operator, world
+from yrnode.node import adoption, drill, members, operator, radius, world
 from yrnode.node.alike import Facts, learn
 from yrnode.node.clocks import Clocks
 from yrnode.node.groups import Groups, group_places
@@ -117,7 +117,7 @@ class Supervisor:
         if self._world.closing:
             raise UsageError("yrnode is going down and takes no more words; start it again with: yrnode run")
         found = operator.asked(self._world, verb, target)
-        more: dict[str, Any] = {}
+        told = radius.told(self._world, verb, target, found, time.monotonic(), not dry_run)
         if not dry_run:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
@@ -125,19 +125,8 @@ class Supervisor:
             self._groups.save_wishes()
             self.events.emit(target, f"operator-{verb}", cause)
             self._wake.set()
-            more = await self._groups.told(verb, target, who, why)
-        others = [c for c in self._world.components.values() if c.spec.group not in found.coupled]
-        untouched = [c.name for c in others if c.name not in found.components]
-        return {
-            "verb": verb,
-            "target": target,
-            "components": list(found.components),
-            "untouched": untouched,
-            "coupled": list(found.coupled),
-            "quiet": operator.quiet(self._world, verb, target),
-            "done": not dry_run,
-            **more,
-        }
+            told |= await self._groups.told(verb, target, who, why)
+        return told
 
     async def drain(self, target: str, who: str, why: str, seconds: float, dry_run: bool) -> dict[str, Any]:
         """See `api.node.Node.drain`."""

@@ -34,7 +34,9 @@ class World:
     closing: bool = False
     me: str = ""
     peers: tuple[str, ...] = ()
-    """All nodes of the cluster file."""
+    """All nodes of the cluster file's groups."""
+    places: Mapping[str, GroupPlace] = field(default_factory=dict)
+    """Of every group of the cluster file."""
     board: Board = field(default_factory=Board)
     fresh: bool = False
     proven_at: float = 0.0
@@ -235,12 +237,13 @@ def fresh_checks(spec: ComponentSpec) -> Mapping[str, Tally]:
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """Where a group lives: the cluster file's nodes in rank order, what its ranks mean, as a digest, and the groups
-    that it restarts with."""
+    """Where a group lives: the cluster file's nodes in rank order, what its ranks mean, as a digest, the groups that
+    it restarts with, and how many ranks it has on all nodes."""
 
     nodes: tuple[str, ...]
     digest: str = ""
     coupled: tuple[str, ...] = ()
+    ranks: int = 0
 
 
 def make(
@@ -263,7 +266,7 @@ def make(
         groups[name] = GroupView(
             name, first_record(), tuple(m), kinds[name], place.nodes, place.digest, place.coupled, learned_at=now
         )
-    return World(components, groups, me=me, peers=tuple(peers))
+    return World(components, groups, me=me, peers=tuple(peers), places=dict(places or {}))
 
 
 def at_rest(s: Snapshot) -> bool:

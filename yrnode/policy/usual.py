@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from yrnode.model.group import Phase, Stage
 from yrnode.model.snapshot import ComponentView, GroupView, Snapshot
@@ -40,7 +39,9 @@ class Progress:
 
 def usual(seconds: Sequence[float]) -> float | None:
     """Of the last starts: one that was held up for once does not count for much."""
-    return median(seconds[-KEPT:]) if seconds else None
+    newest = sorted(seconds[-KEPT:])
+    middle = len(newest) // 2
+    return (newest[middle] + newest[~middle]) / 2 if newest else None
 
 
 def of_component(c: ComponentView, s: Snapshot) -> Progress | None:
