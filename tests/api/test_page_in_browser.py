@@ -17,6 +17,7 @@ from yrnode.api.server import Api
 from yrnode.model.board import Intent
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec
+from yrnode.model.starts import Starts
 from yrnode.model.state import Plane, State
 from yrnode.policy.hits import Counts
 
@@ -183,6 +184,26 @@ async def test_a_narrow_screen_a_keyboard_and_a_language(served):
         await tab.go(url)
         await tab.until("document.querySelector('.unit') && document.documentElement.lang === 'en'")
         await picture(tab, "phone-en")
+
+
+async def test_how_far_a_start_is_and_what_it_usually_takes(served):
+    node, url = served
+    rank = view("rank/serve/0", Plane.ENGINE, State.STARTING, since=600.0, generation=1)
+    node.state = snapshot(rank, starts=Starts({rank.name: 100.0}, {"serve": 130.0}, {rank.name: HOSTILE}))
+    async with chromium() as tab:
+        await tab.go(url)
+        of = f"document.querySelector('[data-name=\"{rank.name}\"] [data-key=progress]')?.textContent"
+        await tab.until(f"{of}?.startsWith('start: 6 min 40 s · usually 1 min 40 s · ')")
+        assert HOSTILE in await tab.run(of)
+        assert (await tab.run(of)).endswith("late")
+        await tab.until(
+            "document.querySelector('[data-key=serve] [data-key=progress]').textContent.includes('2 min 10 s')"
+        )
+        await tab.run("document.getElementById('lang').click()")
+        await tab.until(f"{of}?.includes('通常 1分 40秒')")
+        node.state = snapshot()
+        await tab.until(f"{of} === undefined")
+        assert await tab.run("window.owned ?? 0") == 0
 
 
 async def test_a_daemon_that_goes_and_comes_back(tmp_path):
