@@ -9,6 +9,7 @@ import pytest
 from tests.policy.build import FAILING, PASSED, snapshot, view
 from yrnode.model.board import PROTOCOL, Board, Peer
 from yrnode.model.snapshot import ComponentView
+from yrnode.model.starts import Starts
 from yrnode.model.state import State
 from yrnode.model.verdict import Tally, unknown
 from yrnode.node.notices import Notices
@@ -52,6 +53,23 @@ def test_a_check_that_acts_has_events_of_its_own() -> None:
 @pytest.mark.parametrize("state", [State.STARTING, State.STOPPING, State.BACKOFF])
 def test_who_is_not_judged_is_not_told_of(state: State) -> None:
     assert told(worker(FAILING, state=state)) == []
+
+
+def test_a_start_that_is_late_is_told_once_and_only_then() -> None:
+    def late(since: float, instance: str = "i1") -> list[str]:
+        s = replace(
+            snapshot(worker(PASSED, state=State.STARTING, instance=instance)), starts=Starts({"worker": 20.0})
+        )
+        worker_since = replace(s.components["worker"], since=since)
+        notices.look(replace(s, components={**s.components, "worker": worker_since}))
+        return [e.text for e in events.since(0) if e.what == "late"]
+
+    events = EventLog(None)
+    notices = Notices(events)
+    assert late(since=61.0) == [], "now is 100"
+    assert late(since=60.0) == ["has been starting for 40 s, usually 20 s; it is left to start"]
+    assert len(late(since=10.0)) == 1
+    assert len(late(since=10.0, instance="i2")) == 2
 
 
 def test_another_instance_begins_anew() -> None:

@@ -44,7 +44,7 @@ function morph(old, fresh) {
 /* A shape for each kind, so that colour is never alone: disc, triangle, cross, half ring, ring. */
 const KIND = {
   ready: "good", ok: "good", go: "good", in: "good", up: "good", recover: "good", available: "good",
-  unhealthy: "warn", leaving: "warn", differs: "warn", lost: "warn", bump: "warn",
+  unhealthy: "warn", late: "warn", leaving: "warn", differs: "warn", lost: "warn", bump: "warn",
   failed: "bad", held: "bad", fail: "bad", fenced: "bad", absent: "bad", "give-up": "bad", hold: "bad", unavailable: "bad", "not ready": "bad", "not-ready": "warn", "check-failed": "warn", "check-passed": "good",
   stopped: "idle", out: "idle", skip: "idle", unknown: "idle", rest: "idle",
 };
