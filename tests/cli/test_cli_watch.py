@@ -20,7 +20,7 @@ from tests.api.fake import PROVEN, FakeNode, snapshot, spec, view
 from tests.support.etcd import free_port
 from yrnode.api.app import now_status
 from yrnode.api.server import Api
-from yrnode.cli.watch import phases, picture, worst
+from yrnode.cli.picture import phases, picture, worst
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupRecord, Stage
 from yrnode.model.starts import Starts
@@ -178,13 +178,13 @@ class Terminal:
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     async def until(self, words, seconds=15):
-        """What was sent up to these words, from the last call on."""
+        """What was sent up to these words (a pattern), from the last call on."""
         end = time.monotonic() + seconds
-        while (at := self.text().find(words)) < 0:
+        while not (match := re.search(words, self.text())):
             assert time.monotonic() < end, (words, self.text()[-2000:])
             assert self.child.poll() is None, (words, self.text()[-2000:], self.child.stderr.read())
             await asyncio.sleep(0.02)
-        found, self.seen = self.text()[: at + len(words)], self.text()[at + len(words) :]
+        found, self.seen = self.text()[: match.end()], self.text()[match.end() :]
         return found
 
     def text(self):
@@ -268,9 +268,9 @@ def terminal(file):
 async def test_it_follows_over_a_restart_of_the_daemon_and_ends_with_0(node, serve, terminal):
     api = await serve()
     t = terminal()
-    assert "n0 of lab" in await t.until("router        ready")
+    assert "n0 of lab" in await t.until(r"router +ready")
     node.state = snapshot(view("worker", Plane.CACHE, State.BACKOFF, cause=KILLED))
-    await t.until("worker        backoff")
+    await t.until(r"worker +backoff")
     await api.close()
     await t.until("no answer for ")
     await t.until("below is what it said last")
@@ -301,7 +301,7 @@ async def test_a_new_size_is_drawn_and_what_does_not_fit_is_counted(node, serve,
     await t.until("GROUP")
     t.resize(50, 80)
     t.child.send_signal(signal.SIGWINCH)
-    await t.until("FOR    REASON")
+    await t.until(r"FOR +REASON")
 
 
 async def test_without_colour_and_with_a_plain_encoding(serve, terminal):

@@ -55,7 +55,9 @@ def gather(
     A read that hangs, as on a dead network file system, is left behind in its thread.
     """
     deadline, entries, taken = time.monotonic() + seconds, list[Entry](), 0
+    # a name that stands twice is one file
     waiting = {s.name: s for s in sources}
+    sources = tuple(waiting.values())
     with contextlib.closing(_read(sources, cover, deadline)) as found:
         for name, data, failed in found:
             waiting.pop(name)
