@@ -42,6 +42,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy packaging/tools/*.py
 
 unit: $(VENV)/.dev
 	@tests/tools/debian_parts.sh $(VENV)/parts

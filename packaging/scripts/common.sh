@@ -41,8 +41,9 @@ find_python() {
     if [ -n "$named" ]; then
         die "YRNODE_PYTHON=$named is none of Python $pythons with its module venv: correct it, $AGAIN"
     fi
-    die "there is none of Python $pythons here (python3 is $(python3 -V 2>&1 || echo missing)): install one, name it in" \
-        "/etc/yrnode/environment as YRNODE_PYTHON=/path/to/python3, $AGAIN"
+    die "there is none of Python $pythons with its module venv here (python3 is" \
+        "$(python3 -V 2>/dev/null || echo missing)): install one, name it in /etc/yrnode/environment as" \
+        "YRNODE_PYTHON=/path/to/python3, $AGAIN"
 }
 
 # Fill $new, without a network and with nothing of the host's or the user's pip.

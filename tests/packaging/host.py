@@ -12,9 +12,16 @@ from tests.systemd.box import Box, Service
 CONFIG = "/etc/yrnode/cluster.yaml"
 SETUP = "/usr/lib/yrnode/setup"
 # their content is the host's own bookkeeping: of packages, of manual pages, of systemd
-_OTHERS = ("/var/lib/dpkg", "/var/lib/rpm", "/var/cache", "/var/lib/systemd", "/var/log/journal", "/run/systemd")
-_UNSEEN = " -o ".join(f"-path {d}" for d in ("/proc", "/sys", "/dev", "/root", "/tmp"))
-_SEEN = f"find / /run /var/log -xdev ( {_UNSEEN} ) -prune -o -print"
+_OTHERS = (
+    "/var/lib/dpkg",
+    "/var/log/dpkg.log",
+    "/var/lib/rpm",
+    "/var/cache",
+    "/var/lib/systemd",
+    "/var/log/journal",
+    "/run/systemd",
+)
+_SEEN = "find /etc /usr /opt /srv /var /var/log /run -xdev"
 
 
 class Host(Service):
@@ -31,6 +38,8 @@ class Host(Service):
         except BaseException:
             YrNode.close(self)
             raise
+        # Debian would index all manual pages anew after each step
+        self.box.run("rm", "-f", "/var/lib/man-db/auto-update")
 
     def both(self, *words: str, timeout: float = 180) -> tuple[int, str]:
         """Exit code, and all that was said."""
@@ -39,7 +48,7 @@ class Host(Service):
         return int(code), said
 
     def files(self) -> set[str]:
-        """Everything there is, but for what belongs to others."""
+        """Everything where packages put things, but for what belongs to others."""
         found = self.box.run(*_SEEN.split()).splitlines()
         return {f for f in found if not f.startswith(_OTHERS)}
 
@@ -59,6 +68,7 @@ class Deb:
     """How dpkg does it. `fails`: what it answers where a script of the package fails."""
 
     fails = 1
+    parents: frozenset[str] = frozenset()
     suffix = ".deb"
 
     def install(self, file: Path) -> list[str]:
@@ -71,6 +81,8 @@ class Rpm:
     """How rpm does it, here by Debian's; its database knows of no Python."""
 
     fails = 0
+    # on a host of its kind they are there
+    parents = frozenset({"/usr/share/licenses", "/usr/share/zsh/site-functions"})
     suffix = ".rpm"
 
     def __init__(self) -> None:
@@ -80,7 +92,7 @@ class Rpm:
         self.remove = (*self.rpm, "--force-debian", "-e", "yrnode")
 
     def install(self, file: Path) -> list[str]:
-        return [*self.rpm, "--force-debian", "--nodeps", "--oldpackage", "-U", str(file)]
+        return [*self.rpm, "--force-debian", "--nodeps", "--oldpackage", "--replacepkgs", "-U", str(file)]
 
 
 KINDS: dict[str, Callable[[], Deb | Rpm]] = {"deb": Deb, "rpm": Rpm}

@@ -107,8 +107,9 @@ def test_where_none_fits_one_line_says_what_to_do(tmp_path: Path, found: str) ->
     done = choose(tmp_path, found)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"yrnode: there is none of Python 3.10 3.11 3.12 3.13 here (python3 is Python {found}.1): install one, name"
-        " it in /etc/yrnode/environment as YRNODE_PYTHON=/path/to/python3, then run /usr/lib/yrnode/setup\n"
+        f"yrnode: there is none of Python 3.10 3.11 3.12 3.13 with its module venv here (python3 is Python {found}.1)"
+        ": install one, name it in /etc/yrnode/environment as YRNODE_PYTHON=/path/to/python3, then run"
+        " /usr/lib/yrnode/setup\n"
     )
 
 
