@@ -108,6 +108,8 @@ set_up() {
         takes_the_file || die "version $version does not take the cluster file that runs, and nothing has changed. Correct" \
             "what stands above, $AGAIN"
     fi
+    # where SELinux is on: the label of programs, by which systemd may start them
+    ! command -v restorecon >/dev/null || restorecon -R "$new" || :
     # a power cut must not leave a link to files that are not written yet
     sync -f "$new"
     point_at "$new"
@@ -125,6 +127,8 @@ set_up() {
         for pid in $(daemons); do say "the version before still runs as pid $pid: kill -USR1 $pid, then yrnode run"; done
     fi
     prune
+    [ ! -f "/etc/systemd/system/$unit" ] || say "/etc/systemd/system/$unit goes before the package's unit: remove it," \
+        "then systemctl daemon-reload"
     [ -n "$old" ] || say "put a cluster file into /etc/yrnode/cluster.yaml (examples: /usr/share/yrnode/config), then" \
         "yrnode check && systemctl enable --now yrnode"
 }

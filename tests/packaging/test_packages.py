@@ -150,12 +150,24 @@ def test_an_upgrade_that_fails_changes_nothing_that_runs(built: Path, kind: Deb 
     host.box.write(CONFIG, host.text)
     host.box.write("/etc/yrnode/environment", "YRNODE_PYTHON=/usr/bin/false\n")
     refused("yrnode: YRNODE_PYTHON=/usr/bin/false is none of Python 3.10 3.11 3.12 3.13")
-    # what was said to be done does it
     host.box.write("/etc/yrnode/environment", "")
+    killed_half_way(host, kind.install(package(built, kind, NEXT)))
+    assert (host.main(), host.children(), host.version()) == (main, children, __version__)
+    # what was said to be done does it
     assert host.both(*(["dpkg", "--configure", "yrnode"] if isinstance(kind, Deb) else [SETUP]))[0] == 0
     host.wait_new_main(main)
     assert host.children() == children
     assert host.version() == NEXT
+    assert len(host.environments()) == 1
+
+
+def killed_half_way(host: Host, words: list[str]) -> None:
+    """As by a power cut: while the new version's environment is being filled."""
+    child = host.box.run("sh", "-c", 'setsid "$@" >/run/half 2>&1 </dev/null & echo $!', "sh", *words)
+    packages = "ls -d /usr/lib/yrnode/venvs/99*/lib/python3*/site-packages/aiohttp"
+    host.wait("half an environment", lambda: host.box.run("sh", "-c", packages, check=False), 60)
+    host.box.run("kill", "-KILL", "--", f"-{child}")
+    assert len(host.environments()) == 2
 
 
 def test_a_version_that_does_not_start_gives_way_to_the_one_before(built: Path, host: Host) -> None:
@@ -206,9 +218,11 @@ def test_without_systemd_a_daemon_that_runs_is_never_left_without_its_files(buil
         host.box.run("sh", "-c", "setsid yrnode run >/run/out 2>&1 </dev/null &")
         host.wait_ready()
         pid = host.box.run("pgrep", "-f", "/yrnode run")
+        host.box.write("/etc/systemd/system/yrnode.service", "# of an installation from the source\n")
         code, said = install(host, built, Deb(), NEXT)
         assert code == 0, said
         assert f"yrnode: the version before still runs as pid {pid}: kill -USR1 {pid}, then yrnode run" in said
+        assert "yrnode: /etc/systemd/system/yrnode.service goes before the package's unit: remove it" in said
         assert len(host.environments()) == 2
         code, said = host.both("dpkg", "-r", "yrnode")
         assert code != 0
