@@ -118,7 +118,10 @@ set_up() {
         systemd-tmpfiles --create yrnode.conf || say "/run/yrnode could not be made; the service makes it at its start"
         systemctl daemon-reload
         # where it runs, it alone ends: what it has started goes on, and the new one takes it over
-        if ! systemctl try-restart "$unit"; then
+        if ! systemctl --quiet is-active "$unit"; then
+            # one that only tries to start has the new version at its next try; that it fails is no news
+            systemctl --no-block try-restart "$unit"
+        elif ! systemctl try-restart "$unit"; then
             [ -z "$old" ] || point_at "$old"
             systemctl --no-block restart "$unit"
             die "version $version did not start (journalctl -u yrnode); the one before it is back. Mend it, $AGAIN"
