@@ -10,7 +10,7 @@ MARK = "YRNODE_INIT"
 """Variable with the init's pid: whoever has it as his parent is the daemon, and no init himself."""
 DETACHED = 75
 """The daemon's exit code after SIGUSR1: its components run on, and want another daemon. sysexits' "try again"."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM)
 """Blocked in the init, which waits for them, and so at first in the daemon: a signal that comes before the daemon can
 handle it is kept, and does not kill it."""
 

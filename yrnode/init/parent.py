@@ -27,7 +27,7 @@ START_S = 180.0
 """Until the daemon's first round: it sources scripts and looks at the host."""
 ABORT_S = 10.0
 """What a daemon gets after SIGABRT, to write where it hung."""
-LONGEST_LOOK_S = 1.0
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.001, 1.0
 _REAPED_AT_ONCE = 256
 _OURS = ("INVOCATION_ID", "SYSTEMD_EXEC_PID", "WATCHDOG_PID")
 """What a systemd above us has said about this very process, and not about the daemon."""
@@ -74,9 +74,9 @@ class Init:
         if self._pid is None and now >= self._start_at:
             self._start(now)
         patience = self._look_s if self._pid is not None else min(self._look_s, max(0.0, self._start_at - now))
-        got = signal.sigtimedwait(SIGNALS, patience)
-        if got is not None:
-            self._obey(signal.Signals(got.si_signo))
+        # not sigtimedwait: after SIGSTOP and SIGCONT, Python's own returns a signal that never came
+        signal.setitimer(signal.ITIMER_REAL, max(patience, SHORTEST_LOOK_S))
+        self._obey(signal.sigwaitinfo(SIGNALS).si_signo)
         self._watch()
         self._reap()
 
@@ -113,10 +113,10 @@ class Init:
         finally:
             os._exit(127)
 
-    def _obey(self, number: signal.Signals) -> None:
+    def _obey(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
             if not self._stopping:
-                log.info("%s: everything is stopped in order", number.name)
+                log.info("%s: everything is stopped in order", _signal_name(number))
                 self._stopping, self._failures, self._start_at = True, 0, 0.0
             self._tell_to_stop()
         elif number in (signal.SIGHUP, signal.SIGUSR1):
@@ -128,7 +128,7 @@ class Init:
             self._told = True
             self._send(signal.SIGTERM)
 
-    def _send(self, number: signal.Signals) -> None:
+    def _send(self, number: int) -> None:
         # nobody else reaps it, so the pid is still its own
         if self._pid is not None:
             os.kill(self._pid, number)
@@ -136,7 +136,7 @@ class Init:
     def _watch(self) -> None:
         """Is the daemon fed? Only time counts in which we ran ourselves: what stops a container stops us both."""
         now = time.monotonic()
-        passed, self._looked = min(now - self._looked, 2 * self._look_s), now
+        passed, self._looked = min(now - self._looked, self._look_s), now
         if self._pid is None:
             return
         said = self._feed.heard(self._pid)
