@@ -72,8 +72,8 @@ def test_no_component_has_a_signal_blocked(node: Container) -> None:
 def test_a_killed_daemon_is_followed_by_another_and_nothing_else_changes(node: Container) -> None:
     before, old = kept(node), node.daemon()
     node.send_daemon(signal.SIGKILL)
-    took = node.wait_new_daemon(old, 10)
-    node.wait("ready", lambda: node.status()["ready"], 10)
+    took = node.wait_new_daemon(old, 60)
+    node.wait("ready", lambda: node.status()["ready"], 60)
     print(f"killed: the next one answered after {took:.2f} s")
     assert kept(node) == before
     assert "was ended by SIGKILL: another one in 0.2 s" in node.text()
@@ -82,8 +82,8 @@ def test_a_killed_daemon_is_followed_by_another_and_nothing_else_changes(node: C
 def test_a_hung_daemon_is_ended_and_followed_by_another(node: Container) -> None:
     before, old = kept(node), node.daemon()
     node.send_daemon(signal.SIGSTOP)
-    took = node.wait_new_daemon(old, _WATCHDOG_S + 10)
-    node.wait("ready", lambda: node.status()["ready"], 10)
+    took = node.wait_new_daemon(old, 60)
+    node.wait("ready", lambda: node.status()["ready"], 60)
     print(f"hung: the next one answered after {took:.2f} s")
     assert kept(node) == before
     assert took > _WATCHDOG_S - 2
@@ -94,8 +94,8 @@ def test_usr1_is_an_upgrade(node: Container) -> None:
     before, old = kept(node), node.daemon()
     # as an operator does it, from inside
     node.enter("kill", "-USR1", "1")
-    took = node.wait_new_daemon(old, 10)
-    node.wait("ready", lambda: node.status()["ready"], 10)
+    took = node.wait_new_daemon(old, 60)
+    node.wait("ready", lambda: node.status()["ready"], 60)
     print(f"SIGUSR1: the next one answered after {took:.2f} s")
     assert kept(node) == before
 
@@ -119,11 +119,11 @@ def test_a_file_that_was_spoiled_costs_no_engines(node: Container) -> None:
     node.config.write_text(good + "\nno_such_key: 1\n")
     try:
         node.send_daemon(signal.SIGKILL)
-        node.wait("two refusals", lambda: node.text().count("no_such_key") >= 2, 20)
+        node.wait("two refusals", lambda: node.text().count("no_such_key") >= 2, 60)
         assert pids <= node.children().keys()
     finally:
         node.config.write_text(good)
-    node.wait("ready", lambda: node.status()["ready"], 20)
+    node.wait("ready", lambda: node.status()["ready"], 60)
     assert kept(node) == before
 
 
