@@ -81,9 +81,15 @@ def test_what_is_copied_is_there_and_is_all_that_a_wheel_needs() -> None:
     named = [w for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE) for w in line.split()[:-1]]
     assert [w for w in named if not (ROOT / w).exists()] == []
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    needs = re.findall(r'^readme = "(.*)"|^license-files = \["(.*)"\]|^packages = \["(\w+)"\]', project, re.MULTILINE)
-    assert {name for found in needs for name in found if name} | {"config"} <= set(named)
-    assert '"config" = ' in project
+    keys = (
+        'readme = "(.*)"',
+        r'license-files = \["(.*)"\]',
+        r'targets.wheel\]\npackages = \["(.*)"\]',
+        '"(.*)" = "yrnode/',
+    )
+    needs = [re.findall(key, project) for key in keys]
+    assert needs == [["README.md"], ["LICENSE"], ["yrnode"], ["config"]]
+    assert {name for (name,) in needs} <= set(named)
 
 
 # the host's unit
