@@ -177,7 +177,7 @@ def test_a_stop_during_the_start_leaves_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_daemon_that_dies_in_the_stop_is_followed_by_one_that_goes_on() -> None:
-    """A frozen etcd does not hear a TERM, so that there is time."""
+    """A worker whose etcd is frozen takes its time, so that there is some."""
     node = Container(cluster_text(ranks=1))
     try:
         node.start()
@@ -185,7 +185,7 @@ def test_a_daemon_that_dies_in_the_stop_is_followed_by_one_that_goes_on() -> Non
         etcd = node.host_pid(node.pids()["etcd"])
         os.kill(etcd, signal.SIGSTOP)
         os.kill(node.init, signal.SIGTERM)
-        node.wait("etcd's turn", lambda: node.component("etcd").get("state") == "stopping", 30)
+        node.wait("the worker's turn", lambda: node.component("worker").get("state") == "stopping", 30)
         node.send_daemon(signal.SIGKILL)
         assert node.wait_end(60) == 0, node.tail()
         assert "was ended by SIGKILL" in node.text()
