@@ -128,22 +128,43 @@ def test_a_connection_serves_one_request(api):
     assert b"Connection: close" in found
 
 
-def test_readers_that_do_not_read_are_bounded_in_number_and_time(api, monkeypatch, many_files):
-    monkeypatch.setattr(bounds, "SEND_S", 3.0)
+@pytest.fixture
+def unread(api, monkeypatch):
+    """Asks for more than the buffers between us take, and reads nothing."""
     monkeypatch.setattr(bounds, "WAIT_S", 60.0)
     monkeypatch.setattr(bounds, "REST", 0.0)
     for i in range(1500):
         api.node.events._events.append(event(i))
     api.node.events._last = 1500
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(connect(api.port)) for _ in range(bounds.MOST_SENDING + 4)]
-        for s in clients:
+
+        def ask():
+            s = stack.enter_context(connect(api.port))
             s.sendall(b"GET /events?since=0 HTTP/1.1\r\nHost: x\r\n\r\n")
-            time.sleep(0.02)
-        codes = sorted(code(answer(s)) for s in clients[bounds.MOST_SENDING :])
-        assert codes == [503] * 4
-        assert get(api.port, "/livez") == 200
-        until(lambda: get(api.port, "/events?since=0") == 200, 30)
+            return s
+
+        yield ask
+
+
+def test_readers_that_do_not_read_are_bounded_in_number(api, monkeypatch, many_files, unread):
+    monkeypatch.setattr(bounds, "SEND_S", 60.0)
+    for _ in range(bounds.MOST_SENDING):
+        unread()
+    until(lambda: get(api.port, "/events?since=0") == 503, 30)
+    assert get(api.port, "/livez") == 200
+
+
+def test_readers_that_do_not_read_are_cut_off(api, monkeypatch, unread):
+    monkeypatch.setattr(bounds, "SEND_S", 0.5)
+    before = descriptors()
+    unread()
+    # ours and, in this same process, the server's
+    until(lambda: descriptors() == before + 2)
+    until(lambda: descriptors() == before + 1)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
 
 
 def event(seq):

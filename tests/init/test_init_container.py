@@ -17,7 +17,7 @@ from tests.support.node import cluster_text
 from yrnode.init.contract import SIGNALS
 from yrnode.process.table import Proc
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 _WATCHDOG_S = 5
 
 
