@@ -17,6 +17,9 @@ from yrnode.api.server import Api
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.state import Plane, State
 
+# it makes way for everybody else on the machine
+pytestmark = pytest.mark.timeout(300)
+
 SECRETS = {
     "env": "hush-of-the-group",
     "args": "hush-of-the-flag",
@@ -82,7 +85,7 @@ def no_secret(files):
 async def collect(file, to, *more):
     env = {**os.environ, "MY_ACCESS_TOKEN": SECRETS["shell"]}
     child = await started("collect", to, "--config", file, *more, env=env)
-    out, err = await asyncio.wait_for(child.communicate(), 100)
+    out, err = await asyncio.wait_for(child.communicate(), 200)
     return child.returncode, out.decode(), err.decode()
 
 
@@ -145,6 +148,21 @@ async def test_of_a_faulty_file(file, tmp_path):
     files = held(tmp_path / "a.tar.gz")
     no_secret(files)
     assert "surprise" in json.loads(files["manifest.json"])["cluster_file_fault"]
+    assert "a line that everybody may read" in files["log/rank-serve-0.log"]
+
+
+async def test_of_a_script_that_fails(file, tmp_path):
+    (tmp_path / "env.sh").write_text("return 3\n")
+    file.write_text(file.read_text() + "env_from: [./env.sh]\n")
+    code, _, _ = await collect(file, tmp_path / "a.tar.gz")
+    assert code == 0
+    files = held(tmp_path / "a.tar.gz")
+    no_secret(files)
+    manifest = json.loads(files["manifest.json"])
+    assert "env.sh" in manifest["cluster_file_fault"]
+    missing = {f["name"]: f["missing"] for f in manifest["files"]}
+    assert "cluster_file_fault" in missing["rendered.json"]
+    assert "etcd.tls.key" in missing["store.jsonl"], "where the store is, is known all the same"
     assert "a line that everybody may read" in files["log/rank-serve-0.log"]
 
 

@@ -107,11 +107,14 @@ def _subject(args: argparse.Namespace, place: Place) -> tuple[Subject, list[str]
     known = values_of(dict(os.environ))
     try:
         cluster = load(place.file)
-        known += _of_file(cluster.model_dump(mode="json"), place)
+    except UsageError as e:
+        return subject(), [*known, *_of_file(_parsed(place.file), place)], e.lines[0]
+    known += _of_file(cluster.model_dump(mode="json"), place)
+    try:
         scripts = [script for script in cluster.env_from if script.exists()]
         specs = components.specs(components.host_of(cluster, place.node, os.environ, scripts))
     except UsageError as e:
-        return subject(), [*known, *_of_file(_parsed(place.file), place)], e.lines[0]
+        return subject(cluster=cluster), known, e.lines[0]
     known += [v for s in specs for v in (*values_of(s.argv), *values_of(s.env))]
     return subject(cluster=cluster, specs=specs), known, ""
 
@@ -139,7 +142,7 @@ def _found(subject: Subject, place: Place) -> list[Source]:
 
     def rendered() -> bytes:
         if not subject.specs:
-            raise Missing("the cluster file is faulty")
+            raise Missing("see cluster_file_fault in the manifest")
         return json.dumps(as_dict(place.node, subject.specs)).encode()
 
     def left_over() -> bytes:

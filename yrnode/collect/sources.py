@@ -32,17 +32,13 @@ JOURNAL_LINES = 20_000
 MOST_EVENTS = 32 * 1024**2
 
 _PROC = ("version", "meminfo", "loadavg", "cmdline", "mounts", "cpuinfo", "vmstat", "self/limits", "self/cgroup")
-_PROC_MORE = (
-    "pressure/cpu",
-    "pressure/io",
-    "pressure/memory",
-    "sys/net/ipv4/ip_local_port_range",
-)
+_PROC_MORE = ("pressure/cpu", "pressure/io", "pressure/memory", "sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One node. `check`: the command line of `yrnode check`. Without `cluster` and `specs`, its file is faulty."""
+    """One node. `check`: the command line of `yrnode check`. Without `cluster` its file is faulty, and without
+    `specs` nobody can say what it runs."""
 
     file: Path
     state_dir: Path
