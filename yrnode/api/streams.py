@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from aiohttp import web
@@ -86,7 +87,7 @@ async def follow(
                             data += text
                     event = await feed.next(0.0 if data else LOOK_S)
                     if event is not None:
-                        data += f"id: {event.seq}\ndata: {json.dumps(event.as_dict())}\n\n".encode()
+                        data += _message(event)
                     if not data and time.monotonic() - spoke >= HEARTBEAT_S:
                         data = b": still here\n\n"
                     if data:
@@ -150,6 +151,12 @@ class _Following:
         event = self._next.result()
         self._next = asyncio.ensure_future(self._feed.__anext__())
         return event
+
+
+@lru_cache(maxsize=64)
+def _message(event: Event) -> bytes:
+    """Made once, however many streams read it."""
+    return f"id: {event.seq}\ndata: {json.dumps(event.as_dict())}\n\n".encode()
 
 
 def _gone(request: web.Request) -> bool:
