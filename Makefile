@@ -4,10 +4,12 @@ VENV := .venv
 PY := $(VENV)/bin/python
 LAB := .vllm
 ROUTER := .vllm-router
+PEERS := .bench-peers
 # of the tests where several daemons act as one
 NODES := 5
 PARTS := $(CURDIR)/$(VENV)/parts/usr/bin
 ARGS ?=
+ONLY ?=
 
 # Set-up talks on stderr, so that stdout holds only the demo's own words.
 # Bytecode is made here even where PYTHONDONTWRITEBYTECODE is set: without it each start would compile everything.
@@ -19,7 +21,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: demo test lint unit test-long test-slow test-vllm packages lock clean
+.PHONY: demo test lint unit test-long test-slow test-vllm packages bench lock clean
 demo: $(VENV)/.demo
 	@$(VENV)/bin/yrnode demo $(ARGS)
 
@@ -72,8 +74,19 @@ $(LAB)/env.sh:
 test-vllm: $(VENV)/.dev $(LAB)/env.sh
 	YRNODE_VLLM_LAB=$(CURDIR)/$(LAB) $(PY) -m pytest -rs -m vllm $(ARGS)
 
+# Other supervisors, in an environment of their own, to be measured beside.
+$(PEERS)/.done:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install -q --disable-pip-version-check supervisor==4.3.0 circus==0.19.0
+	@touch $@
+
+# Ten minutes on two quiet cores: a table, and bench.json. `make bench ONLY=respawn` measures one.
+bench: $(VENV)/.dev
+	@$(MAKE) -s $(PEERS)/.done 1>&2 || echo "bench: the peers cannot be installed: they are left out" 1>&2
+	@YRNODE_BENCH_PEERS=$(CURDIR)/$(PEERS)/bin $(PY) -m bench --only "$(ONLY)" $(ARGS)
+
 lock:
 	packaging/requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) $(LAB) $(ROUTER) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LAB) $(ROUTER) $(PEERS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -179,6 +179,10 @@ class AgentProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(b"restart\n")
 
+    def kill(self) -> None:
+        """SIGKILL: its lease is left to run out."""
+        self._process.kill()
+
     async def close(self) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,178 @@
+"""How fast nodes follow each other: the real coordination over a real etcd, without components' processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from bench.result import Peer, Row
+from bench.sleepers import Words, wait_all
+from tests.support.agent import Agent, AgentProcess, until
+from tests.support.etcd import start_etcd
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES_8 = ("group-stop-8", "go-8")
+NAMES_256 = ("group-stop-256",)
+NAMES_LOSS = ("node-loss-seen",)
+BUMPS_8 = 100
+BUMPS_256 = 8
+PROCESSES_256 = 2
+"""As many as the cores: agents that share a process take turns, as they would on the cores."""
+LEASE_S = 5.0
+PATRONI = Peer("Patroni", why="needs PostgreSQL; its loop looks each 10 s, by its documentation")
+
+
+class Hosts:
+    """`count` agents in `processes` processes. `moves[move][node]`: when it was last made; `lives[node]`."""
+
+    def __init__(self, url: str, where: Path, count: int, processes: int) -> None:
+        self.names = [f"n{i}" for i in range(count)]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stdin: dict[str, IO[bytes]] = {}
+        self._words: list[Words] = []
+        self.at: dict[str, dict[str, float]] = {"stop": {}, "clean": {}, "start": {}, "ready": {}}
+        self.life: dict[str, tuple[int, str, str]] = {}
+        for i in range(processes):
+            first, last = i * count // processes, (i + 1) * count // processes
+            argv = (sys.executable, "-m", "bench.agents", url, str(where), str(count), str(first), str(last))
+            process = subprocess.Popen(
+                argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            self._processes.append(process)
+            self._words.append(Words(process.stdout.fileno()))
+            self._stdin |= dict.fromkeys(self.names[first:last], process.stdin)
+
+    def take(self) -> None:
+        for words in self._words:
+            for _, line in words.lines:
+                name, move, at, n, stage = line.split()
+                self.at[move][name] = float(at)
+                self.life[name] = (int(n), stage, move)
+            words.lines.clear()
+
+    def ready(self, n: int) -> bool:
+        self.take()
+        return len(self.life) == len(self.names) and all(x == (n, "go", "ready") for x in self.life.values())
+
+    def wait(self, what: str, condition: Callable[[], bool], seconds: float) -> None:
+        if not wait_all(self._words, condition, seconds):
+            late = sum(x[2] != "ready" for x in self.life.values())
+            raise TimeoutError(f"{what}: not within {seconds:g} s; {late} of {len(self.names)} are not ready")
+
+    def bump(self, name: str) -> float:
+        """Ask this node for a restart of the group; when it was asked, monotonic seconds."""
+        began = time.monotonic()
+        self._stdin[name].write(f"restart {name}\n".encode())
+        self._stdin[name].flush()
+        return began
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+
+@contextlib.contextmanager
+def hosts(count: int, processes: int) -> Iterator[Hosts]:
+    # each node has a disk of its own: nodes that share one wait for one another's fsync
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    where = Path(tempfile.mkdtemp(prefix="yrb-", dir=memory))
+    try:
+        with start_etcd(where / "etcd") as etcd:
+            found = Hosts(etcd.url, where, count, processes)
+            try:
+                found.wait("all ready", lambda: found.ready(1), 30 + count / 4)
+                yield found
+            finally:
+                found.close()
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def bumps(found: Hosts, count: int, seconds: float) -> tuple[list[float], list[float]]:
+    """Milliseconds of each bump: until the last one stops; from all clean until all start."""
+    stops, goes = [], []
+    for i in range(count):
+        n = found.life["n0"][0] + 1
+        began = found.bump(found.names[i * 7 % len(found.names)])
+        found.wait(f"life {n}", lambda n=n: found.ready(n), seconds)  # type: ignore[misc]
+        stops.append((max(found.at["stop"].values()) - began) * 1000)
+        goes.append((max(found.at["start"].values()) - max(found.at["clean"].values())) * 1000)
+    return stops, goes
+
+
+def of_8() -> list[Row]:
+    with hosts(8, 8) as found:
+        stops, goes = bumps(found, BUMPS_8, 20)
+    note = "8 processes on this host's cores"
+    return [Row("group-stop-8", tuple(stops), (PATRONI,), note), Row("go-8", tuple(goes), (PATRONI,), note)]
+
+
+def of_256() -> list[Row]:
+    with hosts(256, PROCESSES_256) as found:
+        stops, _ = bumps(found, BUMPS_256, 60)
+    note = f"256 agents in {PROCESSES_256} processes, one etcd, all on this host's cores"
+    return [Row("group-stop-256", tuple(stops), (PATRONI,), note)]
+
+
+def loss() -> list[Row]:
+    """Four of eight nodes are killed at once; each of the others sees each of them."""
+    return [Row("node-loss-seen", tuple(asyncio.run(_loss())), (PATRONI,), "4 of 8 killed at once, seen by 4")]
+
+
+async def _loss() -> list[float]:
+    names = tuple(f"n{i}" for i in range(8))
+    took: list[float] = []
+    where = Path(tempfile.mkdtemp(prefix="yrb-", dir="/tmp"))
+    try:
+        with start_etcd(where / "etcd") as etcd:
+            here = [Agent(name, names, etcd.url, where) for name in names[:4]]
+            there = [AgentProcess(name, names, etcd.url, where) for name in names[4:]]
+            try:
+                for agent in (*here, *there):
+                    await agent.start()
+                await until("all ready", lambda: all(a.ready for a in (*here, *there)), 60)
+                took = await _kill(here, there)
+            finally:
+                await asyncio.gather(*(agent.close() for agent in (*here, *there)))
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+    return took
+
+
+async def _kill(here: list[Agent], there: list[AgentProcess]) -> list[float]:
+    began = time.monotonic()
+    for process in there:
+        process.kill()
+    seen: dict[tuple[str, str], float] = {}
+
+    def all_seen() -> bool:
+        for agent in here:
+            board = agent.world.board.nodes
+            for dead in there:
+                if agent.world.fresh and dead.name not in board:
+                    seen.setdefault((agent.name, dead.name), time.monotonic() - began)
+        return len(seen) == len(here) * len(there)
+
+    await until("all seen", all_seen, LEASE_S + 10)
+    return list(seen.values())

@@ -1,0 +1,165 @@
+"""The harness of `make bench`: what it says of samples, and that it says it of everything that was promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import __main__ as bench
+from bench.contract import CONTRACT, LINES, chosen
+from bench.result import Peer, Row, peer, percentile
+from bench.table import table
+
+KEYS = ["name", "value", "unit", "n", "p50", "p99", "target", "met", "peer", "peer_value", "ratio"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "share", "is_"),
+    [
+        ([7.0], 0.5, 7.0),
+        ([7.0], 0.99, 7.0),
+        ([1.0, 2.0, 3.0, 4.0], 0.5, 2.0),
+        ([4.0, 1.0, 3.0, 2.0], 0.51, 3.0),
+        (list(map(float, range(1, 101))), 0.99, 99.0),
+        (list(map(float, range(1, 102))), 0.99, 100.0),
+        (list(map(float, range(1, 201))), 0.99, 198.0),
+        ([1.0, 2.0], 1.0, 2.0),
+    ],
+)
+def test_percentiles_are_samples_by_nearest_rank(samples: list[float], share: float, is_: float) -> None:
+    assert percentile(samples, share) == is_
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))
+def test_a_percentile_has_its_share_below(samples: list[float], share: float) -> None:
+    found = percentile(samples, share)
+    assert found in samples
+    assert sum(x <= found for x in samples) >= share * len(samples) - 1e-6
+    assert sum(x < found for x in samples) < share * len(samples) + 1e-6
+
+
+def test_nothing_has_no_percentile() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        percentile([], 0.5)
+
+
+def test_a_row_is_judged_by_its_own_statistic() -> None:
+    # ninety-nine good ones and one bad: fine for p99, not for the worst
+    good = Row("child-death-seen", (*[1.0] * 99, 50.0))
+    assert (good.value, good.met) == (1.0, True)
+    bad = Row("cold-start", (*[0.5] * 99, 1.5))
+    assert (bad.value, bad.met) == (1.5, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "met"),
+    [
+        ("child-death-seen", 10.0, False),  # the target is "below"
+        ("false-alarms", 0.0, True),
+        ("false-alarms", 1.0, False),
+        ("node-loss-seen", 6.0, True),
+        ("engine-freeze-seen-spinning", 3.0, None),
+    ],
+)
+def test_the_edge_of_a_target(name: str, value: float, met: bool | None) -> None:
+    assert Row(name, (value,)).met is met
+
+
+def test_a_row_as_json() -> None:
+    row = Row("respawn", (10.0, 20.0, 30.0), (Peer("a", why="not here"), Peer("b", 2000.0, 5), Peer("c", 1000.0, 5)))
+    got = row.json()
+    assert list(got)[: len(KEYS)] == KEYS
+    assert {k: got[k] for k in KEYS} == {
+        "name": "respawn",
+        "value": 20.0,
+        "unit": "ms",
+        "n": 3,
+        "p50": 20.0,
+        "p99": 30.0,
+        "target": 50,
+        "met": True,
+        # the best of them is whom to beat
+        "peer": "c",
+        "peer_value": 1000.0,
+        "ratio": 50.0,
+    }
+    assert got["peers"][0] == {"name": "a", "value": None, "n": 0, "why": "not here"}
+
+
+def test_what_could_not_be_measured_is_null() -> None:
+    got = Row("livez", (), (peer("supervisord", [], 0.5, "not installed"),)).json()
+    assert [got[k] for k in KEYS[1:]] == [None, "ms", 0, None, None, 5, None, "supervisord", None, None]
+    assert got["peers"][0]["why"] == "not installed"
+
+
+def test_a_ratio_of_nothing_is_null() -> None:
+    assert Row("false-alarms", (0.0,), (Peer("probe", 3.0, 1),)).json()["ratio"] is None
+
+
+def test_the_table_has_a_line_for_each_row_and_the_reasons_below() -> None:
+    rows = [Row("livez", (1.5, 2.5)), Row("respawn", (), (Peer("x", why="no such program"),), note="timed out")]
+    head, first, second, _, *notes = table(rows).splitlines()
+    assert head.split()[:3] == ["name", "value", "stat"]
+    assert first.split()[:9] == ["livez", "2.5", "ms", "p99", "2", "1.5", "2.5", "<", "5"]
+    assert second.split()[:2] == ["respawn", "-"]
+    assert notes == ["respawn: timed out", "respawn: x: no such program"]
+
+
+def test_everything_that_was_promised_is_measured_by_somebody() -> None:
+    gives = [name for _, names in bench.MEASURES for name in names]
+    assert sorted(gives) == sorted(LINES)
+
+
+def test_the_targets_are_those_of_the_design() -> None:
+    assert {line.name: (line.target, line.unit, line.stat) for line in CONTRACT} == {
+        "child-death-seen": (10, "ms", "p99"),
+        "adopted-death-seen": (10, "ms", "p99"),
+        "respawn": (50, "ms", "p50"),
+        "worker-freeze-seen": (5, "s", "worst"),
+        "engine-freeze-seen": (60, "s", "worst"),
+        "false-alarms": (0, "count", "worst"),
+        "group-stop-8": (50, "ms", "p99"),
+        "group-stop-256": (500, "ms", "p99"),
+        "go-8": (200, "ms", "p99"),
+        "node-loss-seen": (6, "s", "worst"),
+        "livez": (5, "ms", "p99"),
+        "metrics": (20, "ms", "p99"),
+        "idle-rss": (60, "MiB", "worst"),
+        "idle-cpu": (1, "% of a core", "worst"),
+        "cold-start": (1, "s", "worst"),
+    }
+
+
+def test_one_name_brings_its_variants_and_no_other_row_of_the_contract() -> None:
+    assert chosen("respawn") == {"respawn", "respawn-100", "respawn-adopted", "respawn-adopted-100"}
+    assert chosen("respawn-100") == {"respawn-100"}
+    assert chosen("") == set(LINES)
+
+
+def test_a_wrong_name_is_one_line_and_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert bench.main(["--only", "nothing", "--out", str(tmp_path / "b.json")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert "livez" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_that_fails_leaves_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> list[Row]:
+        raise TimeoutError("it never came")
+
+    monkeypatch.setattr(bench, "MEASURES", ((broken, ("livez",)), (lambda: [Row("go-8", (1.0,))], ("go-8",))))
+    out = tmp_path / "b.json"
+    assert bench.main(["--out", str(out)]) == 1
+    rows = json.loads(out.read_text())
+    assert [(r["name"], r["value"]) for r in rows] == [("livez", None), ("go-8", 1.0)]
+    assert "it never came" in rows[0]["note"]
+    about = json.loads(out.with_suffix(".about.json").read_text())["about"]
+    assert {"date", "machine", "cores", "python", "yrnode", "etcd", "load_before", "load_after"} <= set(about)
+    assert "go-8" in capsys.readouterr().out
