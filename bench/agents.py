@@ -1,4 +1,4 @@
-"""`python -m bench.agents URL DIR COUNT FIRST LAST`: the agents FIRST to LAST-1 of COUNT, in one process.
+"""`python -m bench.agents URL DIR STOP_S COUNT FIRST LAST`: the agents FIRST to LAST-1 of COUNT, in one process.
 
 It says `NODE MOVE SECONDS LIFE STAGE` for each move, and takes `restart NODE` on stdin.
 """
@@ -18,9 +18,9 @@ from yrnode.model.state import Move
 TOLD = {Move.STOP, Move.CLEAN, Move.START, Move.READY}
 
 
-async def main(url: str, where: Path, count: int, first: int, last: int) -> None:
+async def main(url: str, where: Path, stop_s: float, count: int, first: int, last: int) -> None:
     names = tuple(f"n{i}" for i in range(count))
-    agents = {name: Agent(name, names, url, where) for name in names[first:last]}
+    agents = {name: Agent(name, names, url, where, stop_s) for name in names[first:last]}
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def tell(agent: Agent, move: Move, at: float) -> None:
@@ -47,4 +47,4 @@ async def main(url: str, where: Path, count: int, first: int, last: int) -> None
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), *map(int, sys.argv[4:])))

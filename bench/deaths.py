@@ -42,18 +42,20 @@ class Took:
 
 
 class Supervised:
-    """A supervisor with its children. `seen`: what it says of a death, with the child's name in the first group."""
+    """A supervisor with its children. `seen`: what it says of a death, with the child's name in the first group; with
+    `both` on either of its outputs."""
 
-    def __init__(self, argv: Sequence[str], where: Path, seen: str, births: Births) -> None:
+    def __init__(self, argv: Sequence[str], where: Path, seen: str, births: Births, both: bool = False) -> None:
         self._argv, self._where, self._seen, self.births = argv, where, re.compile(seen), births
+        self._both = both
         self._err = where / "err.log"
 
     def start(self) -> None:
         env = {**os.environ, "BIRTHS": str(self.births.path)}
         with open(self._err, "ab") as err:
             self.process = subprocess.Popen(
-                self._argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
-                start_new_session=True,
+                self._argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if self._both else err, start_new_session=True,
             )  # fmt: skip
         assert self.process.stdout is not None
         self.words = Words(self.process.stdout.fileno())
@@ -158,7 +160,7 @@ def theirs(name: str, count: int, kills: int) -> tuple[Took, str]:
             argv = peers.supervisord(where, names, births.path, free_port())
         else:
             argv = peers.circus(where, names, births.path, free_ports(2))
-        found = Supervised(argv, where, peers.SEEN[name], births)
+        found = Supervised(argv, where, peers.SEEN[name], births, both=True)
         found.start()
         try:
             found.born(names)
@@ -166,6 +168,8 @@ def theirs(name: str, count: int, kills: int) -> tuple[Took, str]:
             time.sleep(2.0)
             for i in range(kills):
                 found.kill_one(names[i % count], took)
+        except TimeoutError as e:
+            return took, str(e)
         finally:
             found.end()
     return took, ""

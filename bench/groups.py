@@ -24,7 +24,10 @@ NAMES_8 = ("group-stop-8", "go-8")
 NAMES_256 = ("group-stop-256",)
 NAMES_LOSS = ("node-loss-seen",)
 BUMPS_8 = 100
-BUMPS_256 = 8
+FOR_256_S = 60.0
+"""A bump of 256 nodes that share two cores takes half a minute until all are ready again."""
+STOP_256_S = 1.0
+"""A rank takes at least so long to end: until then its node has nothing to tell the others."""
 PROCESSES_256 = 2
 """As many as the cores: agents that share a process take turns, as they would on the cores."""
 LEASE_S = 5.0
@@ -34,7 +37,7 @@ PATRONI = Peer("Patroni", why="needs PostgreSQL; its loop looks each 10 s, by it
 class Hosts:
     """`count` agents in `processes` processes. `moves[move][node]`: when it was last made; `lives[node]`."""
 
-    def __init__(self, url: str, where: Path, count: int, processes: int) -> None:
+    def __init__(self, url: str, where: Path, count: int, processes: int, stop_s: float) -> None:
         self.names = [f"n{i}" for i in range(count)]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stdin: dict[str, IO[bytes]] = {}
@@ -43,7 +46,7 @@ class Hosts:
         self.life: dict[str, tuple[int, str, str]] = {}
         for i in range(processes):
             first, last = i * count // processes, (i + 1) * count // processes
-            argv = (sys.executable, "-m", "bench.agents", url, str(where), str(count), str(first), str(last))
+            argv = (sys.executable, "-m", "bench.agents", url, str(where), *map(str, (stop_s, count, first, last)))
             process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
@@ -93,13 +96,13 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def hosts(count: int, processes: int) -> Iterator[Hosts]:
+def hosts(count: int, processes: int, stop_s: float = 0.0) -> Iterator[Hosts]:
     # each node has a disk of its own: nodes that share one wait for one another's fsync
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     where = Path(tempfile.mkdtemp(prefix="yrb-", dir=memory))
     try:
         with start_etcd(where / "etcd") as etcd:
-            found = Hosts(etcd.url, where, count, processes)
+            found = Hosts(etcd.url, where, count, processes, stop_s)
             try:
                 found.wait("all ready", lambda: found.ready(1), 30 + count / 4)
                 yield found
@@ -109,10 +112,14 @@ def hosts(count: int, processes: int) -> Iterator[Hosts]:
         shutil.rmtree(where, ignore_errors=True)
 
 
-def bumps(found: Hosts, count: int, seconds: float) -> tuple[list[float], list[float]]:
-    """Milliseconds of each bump: until the last one stops; from all clean until all start."""
+def bumps(found: Hosts, count: int, seconds: float, most_s: float = 120.0) -> tuple[list[float], list[float]]:
+    """Milliseconds of each bump: until the last one stops; from all clean until all start. None begins later
+    than `most_s`."""
     stops, goes = [], []
+    until = time.monotonic() + most_s
     for i in range(count):
+        if time.monotonic() >= until:
+            break
         n = found.life["n0"][0] + 1
         began = found.bump(found.names[i * 7 % len(found.names)])
         found.wait(f"life {n}", lambda n=n: found.ready(n), seconds)  # type: ignore[misc]
@@ -129,8 +136,8 @@ def of_8() -> list[Row]:
 
 
 def of_256() -> list[Row]:
-    with hosts(256, PROCESSES_256) as found:
-        stops, _ = bumps(found, BUMPS_256, 60)
+    with hosts(256, PROCESSES_256, STOP_256_S) as found:
+        stops, _ = bumps(found, 20, 90, FOR_256_S)
     note = f"256 agents in {PROCESSES_256} processes, one etcd, all on this host's cores"
     return [Row("group-stop-256", tuple(stops), (PATRONI,), note)]
 

@@ -16,7 +16,6 @@ BIN = Path(os.environ.get("YRNODE_BENCH_PEERS") or "/nonexistent")
 MISSING = "not installed: make bench does that"
 SEEN = {"supervisord": r"exited: (\S+) \(", "circus": r"reaping process \d+ \[(\S+)\]"}
 """What each says when it has seen a death."""
-STARTED = {"supervisord": r"entered RUNNING state", "circus": r"Arbiter now waiting for commands"}
 STALE_S = 30
 """After which the guides take a worker for dead, by its liveness file."""
 SUCCESS = "liveness check success"
@@ -95,7 +94,7 @@ def idle(name: str, count: int = 3) -> Iterator[tuple[int, int]]:
             argv = supervisord(where, names, births.path, port)
         else:
             argv = circus(where, names, births.path, (port, free_port()))
-        found = Supervised(argv, where, SEEN[name], births)
+        found = Supervised(argv, where, SEEN[name], births, both=True)
         found.start()
         try:
             found.born(names)

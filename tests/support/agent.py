@@ -46,10 +46,11 @@ async def until(what: str, condition: Callable[[], bool], seconds: float = 20.0)
 
 
 class Agent:
-    """`at[move]`: when a move of its rank was last made, monotonic seconds."""
+    """`at[move]`: when a move of its rank was last made, monotonic seconds. `stop_s`: what its rank takes to end."""
 
-    def __init__(self, name: str, names: tuple[str, ...], url: str, where: Path) -> None:
+    def __init__(self, name: str, names: tuple[str, ...], url: str, where: Path, stop_s: float = 0.0) -> None:
         self.name = name
+        self._stop_s = stop_s
         here = where / name
         rank = ComponentSpec(
             f"rank/{GROUP}/{name}", "rank", Plane.ENGINE, (), {}, here, here, group=GROUP, checks=(GATE,)
@@ -114,8 +115,15 @@ class Agent:
                 self.world.update(self.rank, instance=f"p{self._count}", pid=self._count)
                 self.world.record_result(self.rank, f"p{self._count}", "gate", ok("fine"), now)
             case Move.STOP if self.world.components[self.rank].state is State.STOPPING:
-                self.world.update(self.rank, gone=True)
+                if self._stop_s:
+                    asyncio.get_running_loop().call_later(self._stop_s, self._gone)
+                else:
+                    self._gone()
         return True
+
+    def _gone(self) -> None:
+        self.world.update(self.rank, gone=True)
+        self.wake.set()
 
     @property
     def life(self) -> tuple[int, str]:
