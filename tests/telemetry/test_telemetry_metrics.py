@@ -1,5 +1,6 @@
 """Metrics: the contract's names and labels, with the values that the snapshot has."""
 
+import asyncio
 import re
 import subprocess
 from dataclasses import replace
@@ -140,6 +141,19 @@ def test_names_and_help(metrics):
             assert family.name.endswith("_seconds")
     assert "_created" not in text
     assert re.search(r"^# TYPE yrnode_component_restarts_total counter$", text, re.M)
+
+
+async def test_what_the_daemon_itself_uses_is_counted(metrics, tmp_path):
+    def now():
+        return [value(metrics, f"daemon_{name}") for name in ("tasks", "open_files", "resident_bytes")]
+
+    tasks, files, resident = now()
+    task = asyncio.create_task(asyncio.sleep(60))
+    with open(tmp_path / "one", "w"):
+        more = now()
+    task.cancel()
+    assert more[:2] == [tasks + 1, files + 1]
+    assert 1e6 < resident < 1e10
 
 
 def test_two_daemons_in_one_process_do_not_mix(metrics):

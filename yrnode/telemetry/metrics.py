@@ -16,6 +16,7 @@ from yrnode.model.verdict import Tally, Verdict
 from yrnode.policy import causes, component, gather, readiness, recovery
 from yrnode.policy.differs import differences
 from yrnode.policy.hits import WINDOW_S, Hits, Meaning, looks
+from yrnode.telemetry.daemon import DaemonCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -73,6 +74,7 @@ class Metrics:
             registry=self._registry,
         ).labels(node)
         self._registry.register(_FromSnapshot(node, version, snapshot, self.hits))
+        self._registry.register(DaemonCollector(node))
 
     def restarted(self, component: str, plane: str, reason: Reason) -> None:
         """Count one restart of a component."""
