@@ -127,7 +127,11 @@ class Soak:
         self._say(f"{action.name} …")
         # open at its far end: a request that fails meanwhile is in it
         self.windows.append(judge.Window(action.name, began, float("inf"), action.contract.may_fail))
-        result = action.run(self.node)
+        try:
+            result = action.run(self.node)
+        except Exception as e:
+            # such as a daemon that does not answer: what is broken then is told like the rest
+            result = {"broken": [f"{action.name} could not be carried out: {e!r}"]}
         after = self._until_done(before, action)
         took = time.monotonic() - began
         if self.stopping:
