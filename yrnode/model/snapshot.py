@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from yrnode.model.board import PROTOCOL, Board, Intent
 from yrnode.model.cause import Cause
@@ -157,6 +158,21 @@ class Snapshot:
     """Seconds that other nodes' wall clocks are ahead of this one's, as far as that was seen."""
     starts: Starts = field(default_factory=Starts)
     """How long starts usually take here. For people."""
+
+    @cached_property
+    def _by_plane(self) -> Mapping[Plane, list[ComponentView]]:
+        found: dict[Plane, list[ComponentView]] = {plane: [] for plane in Plane}
+        for c in self.components.values():
+            found[c.plane].append(c)
+        return found
+
+    def below(self, plane: Plane) -> Iterator[ComponentView]:
+        """The components of lower planes: few, where a look at all of them for each rank would grow as a square."""
+        return (c for p, found in self._by_plane.items() if p.order < plane.order for c in found)
+
+    def above(self, plane: Plane) -> Iterator[ComponentView]:
+        """The components of higher planes."""
+        return (c for p, found in self._by_plane.items() if p.order > plane.order for c in found)
 
     @property
     def others(self) -> tuple[str, ...]:

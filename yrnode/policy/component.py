@@ -43,10 +43,8 @@ def missing(c: ComponentView, s: Snapshot) -> list[str]:
     """What must be ready before this component may start, and is not: names, each with its state."""
     lacking = [
         f"{other.name} ({other.state.value})"
-        for other in s.components.values()
-        if other.plane.order < c.plane.order
-        and (other.state is not State.READY or other.restart is not None)
-        and not members.stands_in(other, s)
+        for other in s.below(c.plane)
+        if (other.state is not State.READY or other.restart is not None) and not members.stands_in(other, s)
     ]
     if c.plane is not Plane.STORE and not s.store_available:
         lacking.append("store (unavailable)")
@@ -117,9 +115,7 @@ def _unwanted(c: ComponentView, s: Snapshot) -> Cause:
 
 def turn(c: ComponentView, s: Snapshot) -> bool:
     """Stops that were asked for go from the top plane down; nobody loses what it still needs."""
-    return not any(
-        o.plane.order > c.plane.order and o.state in WITH_PROCESS and _ending(o, s) for o in s.components.values()
-    )
+    return not any(o.state in WITH_PROCESS and _ending(o, s) for o in s.above(c.plane))
 
 
 def _ending(c: ComponentView, s: Snapshot) -> bool:

@@ -62,10 +62,12 @@ def _late(g: GroupView, s: Snapshot) -> Cause | None:
 def _gone(g: GroupView, s: Snapshot) -> Cause | None:
     if not all(s.components[m].state in (State.READY, State.UNHEALTHY) for m in g.members):
         return None
-    # one that has come into the file since has no part in this life
-    for node in (n for n in g.nodes if n in g.record.members):
+    for node in g.nodes:
         away = s.absent.get(node)
         if away is None or s.now - away.since < GONE_AFTER_S or g.name not in away.dead:
+            continue
+        # one that has come into the file since has no part in this life
+        if node not in g.record.members:
             continue
         text = f"{node} is gone: its key for {s.now - away.since:.0f} s, and nothing listens on its ranks' ports"
         return Cause(Reason.EXITED, text, "", _named(g, node))

@@ -42,8 +42,9 @@ def awaited(g: GroupView, s: Snapshot) -> Iterator[tuple[str, str]]:
     for node in g.nodes:
         if line := _node(g, node, told.get(node), s):
             yield node, line
+    in_file = frozenset(g.nodes)
     for node in g.record.members:
-        if node in g.nodes or node in s.board.fences:
+        if node in in_file or node in s.board.fences:
             continue
         if line := _node(g, node, told.get(node), s, same=False):
             yield node, f"{line}; it was a member: yrnode fence {node} --confirm-off, when it is off"
