@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.soak_judge import Contract, changed
@@ -67,15 +67,12 @@ def actions() -> list[Action]:
     found += [_word("restart", "serve", group("serve"))]
     found += [_stop_start(t) for t in ("second", "worker")]
     found += [_paused(t) for t in ("worker", "rank/second/0")]
+    unseen = replace(group("second"), new_daemon=True)
     found += [
         Action("detach and start again", Contract(new_daemon=True), _detach, ends_daemon=True),
-        Action("a rank dies without a daemon", _with_new_daemon(group("second")), _dies_unseen, ends_daemon=True),
+        Action("a rank dies without a daemon", unseen, _dies_unseen, ends_daemon=True),
     ]
     return found
-
-
-def _with_new_daemon(c: Contract) -> Contract:
-    return Contract(c.restarted, c.groups, c.may_fail, new_daemon=True)
 
 
 def _drill(name: str, target: str) -> Action:
@@ -112,7 +109,9 @@ def _stop_start(target: str) -> Action:
         found += [] if stopped else [f"{target} did not stop"]
         return {"broken": found + _said(node, "start", target)}
 
-    return Action(f"stop and start {target}", group(target) if target in RANKS else of(target), run)
+    # a group's stop and its start are a life each
+    contract = replace(group(target), lives=2) if target in RANKS else of(target)
+    return Action(f"stop and start {target}", contract, run)
 
 
 def _paused(target: str) -> Action:

@@ -16,13 +16,14 @@ GRACE_S = 2.0
 
 @dataclass(frozen=True)
 class Contract:
-    """What one action may cost: the components that are restarted, each once, the groups whose number goes up by one,
-    and the ranks whose requests may fail. All else is untouched."""
+    """What one action may cost: the components that are restarted, each once, the groups whose number goes up, and
+    the ranks whose requests may fail. All else is untouched. `lives`: by how much, where it is more than one."""
 
     restarted: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     may_fail: frozenset[str] = frozenset()
     new_daemon: bool = False
+    lives: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,15 @@ def broken(before: Mapping[str, Any], after: Mapping[str, Any], contract: Contra
         found.append(f"{name} was restarted, and had to be left alone: {after['components'][name]['last_failure']}")
     found += [f"{name} was not restarted" for name in sorted(contract.restarted - moved)]
     for name, c in after["components"].items():
-        rose, due = c["generation"] - before["components"][name]["generation"], name in contract.restarted
+        rose = c["generation"] - before["components"][name]["generation"]
+        due = contract.lives if name in contract.restarted else 0
         if rose != due:
-            found.append(f"the generation of {name} went up by {rose}, not by {int(due)}")
+            found.append(f"the generation of {name} went up by {rose}, not by {due}")
     for name, g in after["groups"].items():
-        rose, due = g["generation"] - before["groups"][name]["generation"], name in contract.groups
+        rose = g["generation"] - before["groups"][name]["generation"]
+        due = contract.lives if name in contract.groups else 0
         if rose != due:
-            found.append(f"the generation of group {name} went up by {rose}, not by {int(due)}")
+            found.append(f"the generation of group {name} went up by {rose}, not by {due}")
         if g["stage"] != "go":
             found.append(f"group {name} is at {g['stage']}")
     if (before["started_at"] != after["started_at"]) != contract.new_daemon:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,8 @@ SERVE = tuple(sorted(RANKS["serve"]))
         (after(), Contract(frozenset({"etcd"})), "etcd was not restarted"),
         (after("etcd", rise=2), Contract(frozenset({"etcd"})), "went up by 2"),
         (after(*SERVE), group("serve"), "group serve went up by 0"),
+        (after(*SERVE, groups=("serve",), rise=2), group("serve"), "group serve went up by 2"),
+        (after(*SERVE, groups=("serve",), rise=2), replace(group("serve"), lives=2), ""),
         (after(*SERVE, groups=("serve", "second")), group("serve"), "group second went up by 1"),
         (after() | {"started_at": "2"}, Contract(), "is another one"),
         (after(), Contract(new_daemon=True), "is the same one"),
