@@ -25,7 +25,8 @@ SEND_S = 10.0
 """How many answers wait for clients to read them (beyond it HTTP 503), and how long before they are cut off."""
 
 REST = 2.0
-"""The loop's time between two turns while others wait, as a multiple of what the turn took."""
+MOST_REST_S = 0.2
+"""The loop's time between two turns while others wait: a multiple of what the turn took, and seconds at most."""
 
 MOST_REFUSING = 32
 _REFUSING_S = 1.0
@@ -145,7 +146,7 @@ class Turns:
             return make()
         finally:
             if self._waiting:
-                rest = REST * (time.monotonic() - began)
+                rest = min(MOST_REST_S, REST * (time.monotonic() - began))
                 asyncio.get_running_loop().call_later(rest, self._lock.release)
             else:
                 self._lock.release()
