@@ -21,7 +21,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: demo test lint unit test-long test-slow test-vllm packages bench lock clean soak
+.PHONY: demo test lint unit test-long test-slow test-vllm packages bench lock clean soak growth
 demo: $(VENV)/.demo
 	@$(VENV)/bin/yrnode demo $(ARGS)
 
@@ -89,6 +89,10 @@ bench: $(VENV)/.dev
 MINUTES ?= 20
 soak: $(VENV)/.dev
 	@$(PY) -m bench.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# How detection, rounds, memory and the store's load grow with components and nodes; 1 where faster than linearly.
+growth: $(VENV)/.dev
+	@$(PY) -m bench.growth $(ARGS)
 
 lock:
 	packaging/requirements/lock.sh

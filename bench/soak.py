@@ -45,7 +45,7 @@ class Soak:
         self.rows: list[dict[str, Any]] = []
         self.broken: list[dict[str, Any]] = []
         self.stopping = False
-        self._judged = 0
+        self._judged = self._seq = 0
         self._random = random.Random(seed)
         self._once = actions()
         self._random.shuffle(self._once)
@@ -216,9 +216,11 @@ class Soak:
         )
 
     def _since(self) -> int:
-        code, body = self.node.get("/events?since=0")
+        """The newest event's number. All of them each time would be memory that the daemon needs for us alone."""
+        code, body = self.node.get(f"/events?since={self._seq}")
         events = json.loads(body) if code == 200 else []
-        return int(events[-1]["seq"]) if events else 0
+        self._seq = int(events[-1]["seq"]) if events else self._seq
+        return self._seq
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:7.1f} s  {text}", file=sys.stderr, flush=True)
