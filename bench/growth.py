@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.growth_real import SETTLE_S, cluster, processes, repeated
-from bench.growth_worlds import STAGES, board_bytes, make, one_word, round_of
+from bench.growth_worlds import STAGES, board_bytes, make, one_word, round_of, routing_of
 from bench.slopes import steepest
 from yrnode.node.shared import REPEAT_EACH_S, REPEAT_S
 
@@ -73,6 +73,7 @@ def decisions_of_nodes() -> Table:
         for stage in STAGES
     ]
     rows.append(timed("another node's word", NODES, lambda n: one_word(make("quiet", nodes=n))))
+    rows.append(timed("who is behind the router", NODES, lambda n: routing_of(make("quiet", nodes=n))))
     rows.append(_row("the world in memory", "KiB", {n: world_bytes(n) / 1024 for n in NODES}))
     rows.append(_row("all keys in the store", "KiB", {n: board_bytes(make("quiet", nodes=n)) / 1024 for n in NODES}))
     return [{**row, "with": "nodes, made up"} for row in rows]

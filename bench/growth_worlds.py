@@ -10,12 +10,13 @@ from pathlib import Path
 from yrnode.model.board import Board, Peer, Stored
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupRecord, Member, Phase, Stage
+from yrnode.model.routing import Role, Route
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally, ok
 from yrnode.node import world
 from yrnode.node.world import World
-from yrnode.policy import phase
+from yrnode.policy import phase, routing
 from yrnode.policy.plan import decide, next_look
 from yrnode.store import board, codec
 from yrnode.store.interface import Event, KeyValue
@@ -91,6 +92,14 @@ def one_word(w: World) -> Callable[[], object]:
         return w.note_absent(NOW, 0.0)
 
     return one
+
+
+def routing_of(w: World) -> Callable[[], object]:
+    """What the router's own node judges in each round: every server of every node."""
+    names, s = w.groups[GROUP].nodes, w.snapshot(NOW)
+    ranks = {n: f"rank/{GROUP}/{i}" for i, n in enumerate(names)}
+    routes = [Route(ranks[n], GROUP, n, Role.REGULAR, f"http://{n}", names) for n in names]
+    return lambda: routing.judge_all(routes, s)
 
 
 def board_bytes(w: World) -> int:

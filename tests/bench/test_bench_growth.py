@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from bench.growth_worlds import STAGES, World, make, one_word, round_of
+from bench.growth_worlds import STAGES, World, make, one_word, round_of, routing_of
 from bench.slopes import steepest
 from yrnode.model.group import GroupMove
 from yrnode.model.state import Move
@@ -60,6 +60,10 @@ def test_a_round_is_linear_in_the_nodes(stage: str) -> None:
 
 def test_what_another_node_says_is_linear_in_the_nodes() -> None:
     assert steepest([(n, operations(one_word(make("quiet", nodes=n, name=Name)))) for n in SIZES]) < LINEAR
+
+
+def test_what_the_routers_node_judges_is_linear_in_the_nodes() -> None:
+    assert steepest([(n, operations(routing_of(make("quiet", nodes=n, name=Name)))) for n in SIZES]) < LINEAR
 
 
 def test_a_square_is_seen() -> None:

@@ -118,6 +118,7 @@ def test_who_should_be_behind_the_router(route: Route, s: Snapshot, standing: St
     found = routing.judge(route, s)
     assert found.standing is standing
     assert why in found.why
+    assert routing.judge_all([OWN, OTHERS, FAR], s) == {r.url: routing.judge(r, s) for r in (OWN, OTHERS, FAR)}
 
 
 # what the router is told

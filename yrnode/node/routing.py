@@ -104,7 +104,7 @@ class Routing:
         """Think again about who should be behind the router. Cheap: the router is told by a task of its own."""
         if self._client is None or not self._here:
             return
-        judged = {r.url: routing.judge(r, s) for r in self._routes}
+        judged = routing.judge_all(self._routes, s)
         seen = (judged, s.components[NAME].instance, s.components[NAME].state)
         if seen != self._seen:
             self._seen, self._judged = seen, judged

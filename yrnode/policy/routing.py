@@ -34,9 +34,37 @@ class Tell:
     cause: Cause
 
 
-def judge(route: Route, s: Snapshot) -> Judged:
-    """Whether this server should get requests, and why."""
-    known = _against(route, s)
+@dataclass(frozen=True)
+class Whole:
+    """What holds for all servers of a group alike, in words, empty where nothing does. `against`: some node of it is
+    to stop or finishes; `late`: some node is not known to serve the group's life."""
+
+    against: str
+    late: str
+
+
+def judge_all(routes: Iterable[Route], s: Snapshot) -> dict[str, Judged]:
+    """By URL. What a group's nodes say is looked at once for all of its servers."""
+    wholes: dict[str, Whole] = {}
+    found = {}
+    for route in routes:
+        if route.group not in wholes:
+            wholes[route.group] = _whole(route, s)
+        found[route.url] = judge(route, s, wholes[route.group])
+    return found
+
+
+def _whole(route: Route, s: Snapshot) -> Whole:
+    record = _record(route.group, s)
+    told = s.board.phases(route.group)
+    late = phase.unknown_to_serve(route.nodes, told, record.n) if record is not None else ""
+    return Whole(_against_group(route, s), late)
+
+
+def judge(route: Route, s: Snapshot, whole: Whole | None = None) -> Judged:
+    """Whether this server should get requests, and why. `whole`: of its group, where it has been looked at."""
+    whole = whole or _whole(route, s)
+    known = _against(route, s, whole)
     if known:
         return Judged(Standing.OUT, known)
     if not s.fresh or not s.settled:
@@ -50,7 +78,7 @@ def judge(route: Route, s: Snapshot) -> Judged:
         return Judged(Standing.OUT, f"group {route.group} is to {_STAGES[record.stage]}, generation {record.n}")
     if route.node == s.me and s.components[route.rank].generation != record.n:
         return Judged(Standing.OUT, f"its group has come to generation {record.n}")
-    return _by_members(route, record, s)
+    return _by_members(route, record, s, whole)
 
 
 _STAGES = {Stage.STOP: "stop and clean", Stage.FAILED: "stay down: it is given up"}
@@ -64,17 +92,27 @@ def _record(group: str, s: Snapshot) -> GroupRecord | None:
     return stored.record if stored is not None else None
 
 
-def _against(route: Route, s: Snapshot) -> str:
+def _against(route: Route, s: Snapshot, whole: Whole) -> str:
     """What is known without the store."""
-    for node in (route.node, *route.nodes):
-        unwanted = intents.unwanted(route.group, node, s.intents)
-        if unwanted is not None:
-            return f"{node} is to stop: {unwanted.text}"
+    if known := _to_stop(route.group, route.node, s) or whole.against:
+        return known
+    own = s.components.get(route.rank) if route.node == s.me else None
+    return _own_words(own, s) if own is not None else ""
+
+
+def _to_stop(group: str, node: str, s: Snapshot) -> str:
+    unwanted = intents.unwanted(group, node, s.intents)
+    return f"{node} is to stop: {unwanted.text}" if unwanted is not None else ""
+
+
+def _against_group(route: Route, s: Snapshot) -> str:
+    for node in route.nodes:
+        if known := _to_stop(route.group, node, s):
+            return known
     for node, intent in intents.draining(route.nodes, s.intents).items():
         # its group stops as a whole, so all of it finishes what it has
         return f"{node} is drained: {intent.why}"
-    own = s.components.get(route.rank) if route.node == s.me else None
-    return _own_words(own, s) if own is not None else ""
+    return ""
 
 
 def _own_words(c: ComponentView, s: Snapshot) -> str:
@@ -86,7 +124,7 @@ def _own_words(c: ComponentView, s: Snapshot) -> str:
     return "" if component.wanted(c, s) and c.restart is None else "it is to stop"
 
 
-def _by_members(route: Route, record: GroupRecord, s: Snapshot) -> Judged:
+def _by_members(route: Route, record: GroupRecord, s: Snapshot, whole: Whole) -> Judged:
     told = s.board.phases(route.group)
     mine = told.get(route.node)
     if mine is None:
@@ -96,8 +134,9 @@ def _by_members(route: Route, record: GroupRecord, s: Snapshot) -> Judged:
         return Judged(Standing.UNKNOWN, f"{route.node} is absent")
     if (mine.n, mine.phase) != (record.n, Phase.READY):
         return Judged(Standing.OUT, f"{route.node} is {mine.phase.value}, generation {mine.n}")
-    late = phase.unknown_to_serve(route.nodes, told, record.n)
-    return Judged(Standing.UNKNOWN, late) if late else Judged(Standing.IN, f"ready, generation {record.n}")
+    return (
+        Judged(Standing.UNKNOWN, whole.late) if whole.late else Judged(Standing.IN, f"ready, generation {record.n}")
+    )
 
 
 def tell(members: Iterable[RouteView], restored: Collection[str] | None, gone_s: Mapping[str, float]) -> list[Tell]:
