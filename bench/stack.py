@@ -21,7 +21,8 @@ NAMES = (
 )
 NAMES_METRICS = ("metrics",)
 NAMES_COLD = ("cold-start",)
-SETTLE_S, IDLE_S = 10.0, 30.0
+SETTLE_S, IDLE_S = 15.0, 30.0
+"""For ten seconds after it is ready a rank's processes are still being learnt."""
 REQUESTS = 1000
 FREEZES = 3
 STARTS = 10
