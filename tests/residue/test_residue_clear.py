@@ -92,6 +92,7 @@ async def test_an_orphan_that_cannot_be_ended_blocks(tmp_path: Path, monkeypatch
     async def stays(look: Callable[[], list[table.Proc]], grace_s: float) -> list[table.Proc]:
         return [proc]
 
+    monkeypatch.setattr(orphans, "marks", lambda prefix, home: {f"{prefix}worker/1"})
     monkeypatch.setattr(orphans, "end_all", stays)
     found = await clear(spec(tmp_path, free_port()), owner(tmp_path))
     assert found == Cause(Reason.RESIDUE, "an earlier instance cannot be ended", "pid 7 (worker, state D)", "worker")

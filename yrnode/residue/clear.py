@@ -38,16 +38,8 @@ async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = (), 
 
     `names`: the components of this node; what runs of any other was started from an earlier cluster file.
     """
-    mark, home = orphans.mark_of(owner.name, spec.name), owner.home
-    left = await _end(lambda: orphans.find(mark, home, spec.log), spec.stop_grace_s, note)
-    if names:
-        left += await _end(lambda: orphans.unlisted(owner.name, home, names), UNLISTED_GRACE_S, note)
-    if left:
-        return _blocked(spec, "an earlier instance cannot be ended", ", ".join(map(str, left)))
-    unproven = await asyncio.to_thread(orphans.doubtful, mark, home, spec.log)
-    if unproven:
-        text = "processes may be an earlier instance's, which cannot be proven: end them, or whatever started them"
-        return _blocked(spec, text, ", ".join(map(str, unproven)))
+    if blocked := await _end_earlier(spec, owner, names, note):
+        return blocked
     for need in spec.ports:
         taken = await ports.taken(need.host, need.port)
         if taken:
@@ -63,6 +55,24 @@ async def clear(spec: ComponentSpec, owner: Owner, names: Collection[str] = (), 
     # it takes memory, but it is in nobody's way
     with contextlib.suppress(OSError):
         note(Kind.MEMORY, len(await asyncio.to_thread(shm.remove, owner.run_dir)))
+    return None
+
+
+async def _end_earlier(spec: ComponentSpec, owner: Owner, names: Collection[str], note: Note) -> Cause | None:
+    mark, home = orphans.mark_of(owner.name, spec.name), owner.home
+    alive = await asyncio.to_thread(orphans.marks, f"{owner.name}/", home)
+    if not any(m.startswith(mark) or (names and orphans.component_of(m) not in names) for m in alive):
+        # what is usual, by one look at the process table: on a host with thousands of processes each takes long
+        return None
+    left = await _end(lambda: orphans.find(mark, home, spec.log), spec.stop_grace_s, note)
+    if names:
+        left += await _end(lambda: orphans.unlisted(owner.name, home, names), UNLISTED_GRACE_S, note)
+    if left:
+        return _blocked(spec, "an earlier instance cannot be ended", ", ".join(map(str, left)))
+    unproven = await asyncio.to_thread(orphans.doubtful, mark, home, spec.log)
+    if unproven:
+        text = "processes may be an earlier instance's, which cannot be proven: end them, or whatever started them"
+        return _blocked(spec, text, ", ".join(map(str, unproven)))
     return None
 
 

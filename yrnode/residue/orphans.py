@@ -24,8 +24,20 @@ def component_of(mark: str) -> str:
     return mark.split("/", 2)[-1].rpartition("/")[0]
 
 
+def marks(prefix: str, home: Path) -> set[str]:
+    """The marks that begin so and that a living process carries, whoever's it is: one look for many questions."""
+    return set(_carriers(prefix, home))
+
+
 def carriers(prefix: str, home: Path, log: Path | None = None) -> dict[str, Carriers]:
     """By mark: living processes with a mark that begins so, of this state directory. `log`: a component's own."""
+    return {
+        mark: proof.sort(procs, (), home / component_of(mark).replace("/", "-"), log)
+        for mark, procs in _carriers(prefix, home).items()
+    }
+
+
+def _carriers(prefix: str, home: Path) -> dict[str, list[table.Proc]]:
     found: dict[str, list[table.Proc]] = {}
     for proc in table.scan():
         if proc.state in "ZX":
@@ -34,9 +46,7 @@ def carriers(prefix: str, home: Path, log: Path | None = None) -> dict[str, Carr
         # a yrnode that was started from a component's own shell carries its mark
         if mark.startswith(prefix) and where == str(home) and proc.pid != os.getpid():
             found.setdefault(mark, []).append(proc)
-    return {
-        mark: proof.sort(procs, (), home / component_of(mark).replace("/", "-"), log) for mark, procs in found.items()
-    }
+    return found
 
 
 def find(prefix: str, home: Path, log: Path | None = None) -> list[table.Proc]:
