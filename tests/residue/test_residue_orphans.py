@@ -13,8 +13,12 @@ import pytest
 import pytest_asyncio
 
 from tests.process.lab import PATH, gone, until
+from yrnode.model.spec import ComponentSpec
+from yrnode.model.state import Plane
 from yrnode.process import table
+from yrnode.process.launch import Owner
 from yrnode.residue import orphans
+from yrnode.residue.clear import clear
 from yrnode.residue.orphans import end, find, mark_of
 
 Orphan = Callable[..., Awaitable[int]]
@@ -107,3 +111,14 @@ async def test_a_zombie_is_no_orphan(orphan: Orphan, tmp_path: Path) -> None:
     os.kill(pid, 9)
     await until(lambda: gone(pid))
     assert find("c/n0/worker/", tmp_path) == []
+
+
+async def test_before_a_start_what_the_file_no_longer_lists_goes_and_the_others_stay(
+    orphan: Orphan, tmp_path: Path
+) -> None:
+    here, gone_from_file = await orphan("rank/serve/0"), await orphan("rank/old/0")
+    own = ComponentSpec("router", "router", Plane.ROUTER, ("true",), {}, tmp_path / "router", tmp_path / "router.log")
+    names = ("router", "rank/serve/0")
+    assert await clear(own, Owner("c/n0", tmp_path, tmp_path / "run"), names) is None
+    assert not gone(here)
+    await until(lambda: gone(gone_from_file))
