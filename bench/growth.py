@@ -114,7 +114,9 @@ def of_nodes(until: float) -> tuple[Table, list[str]]:
         found[n] = one
         most = n * (1 + QUIET_S / max(REPEAT_S[0], REPEAT_EACH_S * n))
         if one["other_writes"]:
-            notes.append(f"BROKEN: {n} quiet nodes wrote {one['other_writes']}")
+            notes.append(
+                f"BROKEN: {n} quiet nodes wrote {len(one['other_writes'])} keys: {str(one['other_writes'])[:200]}"
+            )
         if one["puts"] > most:
             notes.append(f"BROKEN: {n} quiet nodes put {one['puts']} keys, where {most:.0f} are the most")
     by = {key: {n: r[key] for n, r in found.items()} for key in next(iter(found.values()), {})}
