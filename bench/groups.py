@@ -16,6 +16,7 @@ from typing import IO
 
 from bench.result import Peer, Row
 from bench.sleepers import Words, wait_all
+from bench.stack import cpu_s
 from tests.support.agent import Agent, AgentProcess, until
 from tests.support.etcd import start_etcd
 
@@ -78,6 +79,16 @@ class Hosts:
         if not wait_all(self._words, condition, seconds):
             late = sum(x[2] != "ready" for x in self.life.values())
             raise TimeoutError(f"{what}: not within {seconds:g} s; {late} of {len(self.names)} are not ready")
+
+    def settle(self, seconds: float) -> None:
+        """Until they have read what all have told them: else a bump waits behind the words of the life before."""
+        until, used = time.monotonic() + seconds, -1.0
+        while time.monotonic() < until:
+            now = sum(cpu_s(p.pid) for p in self._processes)
+            if 0 <= now - used < 0.3:
+                return
+            used = now
+            time.sleep(1.0)
 
     def bump(self, name: str) -> float:
         """Ask this node for a restart of the group; when it was asked, monotonic seconds."""
@@ -143,6 +154,7 @@ def of_256() -> list[Row]:
     with hosts(256, PROCESSES_256, STOP_256_S) as found:
         over = time.monotonic() + FOR_256_S
         while time.monotonic() < over:
+            found.settle(60)
             n = found.life["n0"][0] + 1
             began = found.bump(found.names[len(stops) * 7 % len(found.names)])
             found.wait(f"life {n}", lambda: found.stopped(began), 60)  # noqa: B023
