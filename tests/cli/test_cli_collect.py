@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import stat
 import tarfile
 import time
@@ -197,7 +198,8 @@ async def test_ctrl_c_leaves_nothing(file, tmp_path):
     while not writes(child.pid, tmp_path / "out"):
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
-    child.send_signal(2)
+    child.send_signal(signal.SIGINT)
     await asyncio.wait_for(child.communicate(), 60)
-    assert child.returncode == 130
+    # 130 for a shell either way: where it was just making a class, CPython ends itself by the signal
+    assert child.returncode in (130, -signal.SIGINT)
     assert os.listdir(tmp_path / "out") == []

@@ -170,7 +170,9 @@ class Terminal:
             stderr=subprocess.PIPE,
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-            env={**os.environ, "TERM": "xterm-256color", **env},
+            # what the caller says of a size goes before the terminal's own
+            env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+            | {"TERM": "xterm-256color", **env},
         )
         os.close(theirs)
 

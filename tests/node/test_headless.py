@@ -131,13 +131,13 @@ def test_an_engine_is_killed(serving: YrCluster, whose: str) -> None:
 def test_a_headless_server_is_frozen(serving: YrCluster) -> None:
     """No request is in flight: seen by its state, and by a completion through the head that does not come."""
     pid = serving.pids()[OTHER]
-    one_restart(serving, lambda: os.killpg(pid, signal.SIGSTOP), "rank/serve/1: hang")
+    one_restart(serving, lambda: os.killpg(pid, signal.SIGSTOP), "rank/serve/1: the engine hangs: ")
 
 
 def test_an_independent_engine_behind_the_head_is_frozen(serving: YrCluster) -> None:
     """The head's own engine answers all the time."""
     pid = engine(serving.pids()["n1 rank/dense/1"])
-    one_restart(serving, lambda: os.kill(pid, signal.SIGSTOP), "rank/dense/1: hang", "dense")
+    one_restart(serving, lambda: os.kill(pid, signal.SIGSTOP), "rank/dense/1: the engine hangs: ", "dense")
 
 
 @contextlib.contextmanager

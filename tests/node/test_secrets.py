@@ -5,7 +5,11 @@ from __future__ import annotations
 import http.client
 import time
 
+import pytest
+
 from tests.support.node import YrNode, cluster_text, yrnode
+
+pytestmark = pytest.mark.long
 
 KEY, TOKEN, PASSWORD = "planted-key-51c8", "planted-token-9a07", "planted-password-33fe"
 LINK = "planted-link-70d2"

@@ -12,6 +12,8 @@ import pytest
 from tests.support.etcd import free_port
 from tests.support.node import cluster_text, yrnode
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.alone
 def test_livez_answers_within_a_second() -> None:

@@ -26,6 +26,8 @@ from yrnode.node.world import World
 from yrnode.store import Alarm, Status, Store, StoreUnavailable
 from yrnode.telemetry.events import EventLog
 
+pytestmark = pytest.mark.long
+
 
 class Lab:
     def __init__(self, node: YrNode, proxy: Switched) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import tarfile
 
+import pytest
+
 from tests.support.node import YrNode, cluster_text, yrnode
+
+pytestmark = pytest.mark.long
 
 
 def usual(node: YrNode) -> dict[str, float]:

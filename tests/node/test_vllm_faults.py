@@ -250,7 +250,7 @@ def freeze(pair: RealNode, pool: ThreadPoolExecutor, load: int) -> None:
         fault.now()
         os.kill(core.pid, signal.SIGSTOP)
     assert fault.seen < 60
-    assert fault.cause.startswith(f"{RANKS[1]}: hang: ")
+    assert fault.cause.startswith(f"{RANKS[1]}: the engine hangs: ")
     assert f"{core.comm} (pid {core.pid}, state T)" in fault.cause
     assert not [c for c in calls if c.exception(60) is None and c.result()["choices"][0]["finish_reason"] == "length"]
 
