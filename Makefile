@@ -55,7 +55,7 @@ unit: $(VENV)/.dev
 # Faults that take real processes half a minute and more each, to be seen and healed.
 test-long: $(VENV)/.dev
 	@tests/tools/debian_parts.sh $(VENV)/parts
-	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 3 --dist loadfile -m "long and not slow" $(ARGS)
+	YRNODE_TEST_PARTS=$(PARTS) $(PY) -m pytest -rs -n 2 --dist loadfile -m "long and not slow and not alone" $(ARGS)
 
 # vLLM's router as its project publishes it.
 $(ROUTER)/bin/vllm-router:
