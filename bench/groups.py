@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import IO
 from bench.result import Peer, Row
 from bench.sleepers import Words, wait_all
 from bench.stack import cpu_s
-from tests.support.agent import Agent, AgentProcess, until
+from tests.support.agent import Agent, AgentProcess, command, until
 from tests.support.etcd import start_etcd
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +47,7 @@ class Hosts:
         self.life: dict[str, tuple[int, str, str]] = {}
         for i in range(processes):
             first, last = i * count // processes, (i + 1) * count // processes
-            argv = (sys.executable, "-m", "bench.agents", url, str(where), *map(str, (stop_s, count, first, last)))
+            argv = command(url, where, stop_s, self.names, self.names[first:last])
             process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
@@ -62,6 +61,8 @@ class Hosts:
         for words in self._words:
             for _, line in words.lines:
                 name, move, at, n, stage = line.split()
+                if move not in self.at:
+                    continue
                 self.at[move][name] = float(at)
                 self.life[name] = (int(n), stage, move)
             words.lines.clear()

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.beside import beside
 from tests.support.node import YrNode, cluster_text, yrnode
 
 pytestmark = pytest.mark.long
@@ -26,9 +27,8 @@ def forced(node: YrNode, state: str) -> Iterator[None]:
     text = node.config.read_text()
     port = int(text.partition("client_port: ")[2].split(",")[0])
     address = node.component("worker")["checks"]["key"]["evidence"].split()[0]
-    over = threading.Event()
 
-    def hold() -> None:
+    def hold(over: threading.Event) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         while not over.wait(0.002):
             value = f"{time.time_ns()};{state}"
@@ -40,13 +40,8 @@ def forced(node: YrNode, state: str) -> Iterator[None]:
             connection.getresponse().read()
         connection.close()
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    try:
+    with beside(hold):
         yield
-    finally:
-        over.set()
-        thread.join(10)
 
 
 def wipe_store(node: YrNode) -> None:

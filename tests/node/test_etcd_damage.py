@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.beside import beside
 from tests.support.etcd import ETCD_34, ETCD_35, encoded, post
 from tests.support.node import BIN, YrNode, cluster_text, yrnode
 
@@ -160,21 +161,15 @@ def test_a_database_that_is_gone() -> None:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait for the lock as a second etcd does, and keep it."""
-    over = threading.Event()
     taken = open(path, "rb")  # noqa: SIM115  the thread closes it
 
-    def hold() -> None:
+    def hold(over: threading.Event) -> None:
         with taken:
             fcntl.flock(taken, fcntl.LOCK_EX)
             over.wait(120)
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    try:
+    with beside(hold):
         yield
-    finally:
-        over.set()
-        thread.join(10)
 
 
 @contextlib.contextmanager

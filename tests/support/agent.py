@@ -1,18 +1,20 @@
 """The real coordination of one node (World, policy, Groups, Shared over a real etcd) without any component's process.
 
-`python -m tests.support.agent NAME NAMES URL DIR` is one as a process: it tells its moves on stdout, and takes
-`restart` on stdin.
+`python -m tests.support.agent URL DIR STOP_S NAMES OWN` are those of NAMES that OWN names (by commas) in one process:
+it says `NODE MOVE SECONDS LIFE STAGE` for each move, and takes `restart NODE` on stdin. `command` is that line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from yrnode.model.action import Action
@@ -158,6 +160,12 @@ class Agent:
         await self.store.close()
 
 
+def command(url: str, where: Path, stop_s: float, names: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+    """What runs the agents `own` of `names` in a process of their own, in the project's directory."""
+    words = (url, str(where), str(stop_s), ",".join(names), ",".join(own))
+    return (sys.executable, "-m", "tests.support.agent", *words)
+
+
 class AgentProcess:
     """An agent in a process of its own. `at[move]`: as above; the clock is the same in all processes of a host."""
 
@@ -165,7 +173,7 @@ class AgentProcess:
         self.name = name
         self.at: dict[Move, float] = {}
         self.life = (0, "")
-        self._argv = (sys.executable, "-m", "tests.support.agent", name, ",".join(names), url, str(where))
+        self._argv = command(url, where, 0.0, names, (name,))
 
     async def start(self) -> None:
         pipe = asyncio.subprocess.PIPE
@@ -175,7 +183,7 @@ class AgentProcess:
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            move, at, n, stage = line.decode().split()
+            _, move, at, n, stage = line.decode().split()
             self.at[Move(move)] = float(at)
             self.life = (int(n), stage)
 
@@ -185,7 +193,7 @@ class AgentProcess:
 
     def restart(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(b"restart\n")
+        self._process.stdin.write(f"restart {self.name}\n".encode())
 
     def kill(self) -> None:
         """SIGKILL: its lease is left to run out."""
@@ -203,22 +211,34 @@ class AgentProcess:
         await self._reading
 
 
-async def _main(name: str, names: str, url: str, where: str) -> None:
-    agent = Agent(name, tuple(names.split(",")), url, Path(where))
-
-    def tell(move: Move, at: float) -> None:
-        n, stage = agent.life
-        print(move.value, at, n, stage, flush=True)
-
-    agent.seen = tell
+async def _main(url: str, where: Path, stop_s: float, names: tuple[str, ...], own: list[str]) -> None:
+    agents = {name: Agent(name, names, url, where, stop_s) for name in own}
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def tell(agent: Agent, move: Move, at: float) -> None:
+        n, stage = agent.life
+        print(agent.name, move.value, at, n, stage, flush=True)
+
+    def hear() -> None:
+        line = sys.stdin.readline()
+        if line:
+            agents[line.split()[1]].restart()
+        else:
+            ended.set()
+
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    loop.add_reader(sys.stdin.fileno(), lambda: agent.restart() if sys.stdin.readline() else ended.set())
-    await agent.start()
+    loop.add_reader(sys.stdin.fileno(), hear)
+    for agent in agents.values():
+        agent.seen = partial(tell, agent)
+        await agent.start()
+    if len(agents) > 1:
+        # one daemon's collector has not the objects of many to look at
+        gc.freeze()
     await ended.wait()
     loop.remove_reader(sys.stdin.fileno())
-    await agent.close()
+    await asyncio.gather(*(agent.close() for agent in agents.values()))
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:]))
+    _url, _where, _stop_s, _names, _own = sys.argv[1:]
+    asyncio.run(_main(_url, Path(_where), float(_stop_s), tuple(_names.split(",")), _own.split(",")))

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.node.test_cache_group import forced
+from tests.support.beside import beside
 from tests.support.cluster import cluster, cluster_of
 from tests.support.etcd import post
 from tests.support.node import YrNode, cluster_text, yrnode
@@ -135,21 +136,16 @@ def test_a_check_that_fails_and_restarts_nothing(node: YrNode, watcher: Promethe
 @contextlib.contextmanager
 def asking(node: YrNode, *, shared: bool) -> Iterator[None]:
     """Requests to rank 0, one after the other: alike ones, or each of them new, which no cache can have."""
-    over, base = threading.Event(), url(node, "rank/serve/0")
+    base = url(node, "rank/serve/0")
 
-    def ask_on() -> None:
+    def ask_on(over: threading.Event) -> None:
         while not over.wait(0.2):
             text = ("once upon a time " if shared else f"{time.time_ns()} {os.urandom(300).hex()} ") * 40
             with contextlib.suppress(OSError):
                 ask(base, 5, prompt=text)
 
-    thread = threading.Thread(target=ask_on)
-    thread.start()
-    try:
+    with beside(ask_on, 30):
         yield
-    finally:
-        over.set()
-        thread.join(30)
 
 
 def test_a_rank_that_hangs_and_then_dies_again_and_again(node: YrNode, watcher: Prometheus) -> None:
@@ -183,21 +179,15 @@ def test_a_daemon_that_is_starved() -> None:
 
 @contextlib.contextmanager
 def starved(pid: int, run_s: float, stop_s: float) -> Iterator[None]:
-    over = threading.Event()
 
-    def starve() -> None:
+    def starve(over: threading.Event) -> None:
         while not over.wait(run_s):
             os.kill(pid, signal.SIGSTOP)
             over.wait(stop_s)
             os.kill(pid, signal.SIGCONT)
 
-    thread = threading.Thread(target=starve)
-    thread.start()
-    try:
+    with beside(starve):
         yield
-    finally:
-        over.set()
-        thread.join(10)
 
 
 def test_what_is_given_up() -> None:

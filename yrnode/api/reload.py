@@ -25,7 +25,7 @@ class Loaded:
 
     file: str
     host: Host
-    specs: Sequence[ComponentSpec]
+    specs: list[ComponentSpec]
 
     @property
     def cluster(self) -> Cluster:

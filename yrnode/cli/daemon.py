@@ -46,23 +46,15 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
         # the others once the loop handles them
         let_through(signal.SIGTERM, signal.SIGCHLD)
 
-    from yrnode.api.reload import Loaded
-    from yrnode.components import node as components
-    from yrnode.config.files import find_file
-    from yrnode.config.load import load
-    from yrnode.config.node import this_node
+    from yrnode.api.reload import Reload
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
     from yrnode.preflight.finding import Look
     from yrnode.process.lock import NodeLock
-    from yrnode.store.connect import refuse_unusable
     from yrnode.telemetry.log import set_up
 
-    cluster = load(args.config)
-    refuse_unusable(cluster)
-    node = this_node(cluster, args.node)
-    host = components.host_of(cluster, node, os.environ)
-    specs = components.specs(host)
+    loaded = _loaded(args.config, args.node)
+    cluster, host, specs = loaded.cluster, loaded.host, loaded.specs
     refused, warnings = preflight.admission(host, specs)
     if refused:
         raise UsageError(*refused)
@@ -77,9 +69,9 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
             return agreed.facts(Look(host, specs))
 
         def supervisor() -> Supervisor:
-            return Supervisor(cluster, node, specs, __version__, facts)
+            return Supervisor(cluster, host.node, specs, __version__, facts)
 
-        reload = _reload(args, Loaded(find_file(args.config), host, specs))
+        reload = Reload(loaded, lambda: _loaded(loaded.file, args.node))
         daemon = _Daemon(cluster, supervisor(), unit, reload)
         asyncio.run(daemon.serve(early))
         if unit is not None and daemon.detached:
@@ -93,21 +85,19 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
     return daemon.detached
 
 
-def _reload(args: argparse.Namespace, loaded: Loaded) -> Reload:
-    """The same way to the file as at the start."""
-    from yrnode.api.reload import Loaded, Reload
+def _loaded(config: str | None, node: str | None) -> Loaded:
+    """What the cluster file means here: at the start, and the same way when it is read again. UsageError."""
+    from yrnode.api.reload import Loaded
     from yrnode.components import node as components
+    from yrnode.config.files import find_file
     from yrnode.config.load import load
     from yrnode.config.node import this_node
     from yrnode.store.connect import refuse_unusable
 
-    def read() -> Loaded:
-        cluster = load(loaded.file)
-        refuse_unusable(cluster)
-        host = components.host_of(cluster, this_node(cluster, args.node), os.environ)
-        return Loaded(loaded.file, host, components.specs(host))
-
-    return Reload(loaded, read)
+    cluster = load(config)
+    refuse_unusable(cluster)
+    host = components.host_of(cluster, this_node(cluster, node), os.environ)
+    return Loaded(find_file(config), host, components.specs(host))
 
 
 class _Daemon:

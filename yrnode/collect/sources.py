@@ -18,7 +18,7 @@ from yrnode.components.environment import find_program
 from yrnode.components.node import client_logs, output_files, own_logs
 from yrnode.config.cluster import Cluster
 from yrnode.model.spec import ComponentSpec
-from yrnode.process import table
+from yrnode.process import atomic, record, table
 from yrnode.store.connect import connect
 from yrnode.store.errors import StoreError
 from yrnode.store.keys import ClusterKeys
@@ -168,12 +168,16 @@ def _limits(run_dir: Path) -> bytes:
     """Of the components' own processes: a shell's limits are not theirs."""
     lines = []
     for path in _files(run_dir):
-        if path.suffix == ".json":
-            try:
-                main = json.loads(path.read_bytes()).get("main") or {}
-                lines += [f"# {path.stem}, pid {main['pid']}", Path(f"/proc/{main['pid']}/limits").read_text()]
-            except (OSError, ValueError, KeyError, AttributeError, TypeError):
-                continue
+        if path.suffix != ".json":
+            continue
+        try:
+            kept = record.load(path)
+            # a later process may have its pid
+            if kept is not None and kept.main is not None and kept.main.find() is not None:
+                text = Path(f"/proc/{kept.main.pid}/limits").read_text()
+                lines += [f"# {path.stem}, pid {kept.main.pid}", text]
+        except (OSError, atomic.Unreadable):
+            continue
     if not lines:
         raise Missing("no component's process is there")
     return _lines(lines)

@@ -141,12 +141,9 @@ def _evidence(c: ComponentView, cause: Cause, decided: float, s: Snapshot) -> fl
     elif cause.reason in (Reason.CHECK, Reason.HANG):
         for check in c.spec.checks:
             tally = c.checks.get(check.name)
-            counts = tally is not None and tally.failures and check.act
-            if (
-                tally is not None
-                and counts
-                and (cause.reason is Reason.HANG or (tally.failing and not check.witness))
-            ):
+            if tally is None or not tally.failures or not check.act:
+                continue
+            if cause.reason is Reason.HANG or (tally.failing and not check.witness):
                 found.append(tally.failing_since)
     return min(found)
 
