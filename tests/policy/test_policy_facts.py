@@ -8,6 +8,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import Move, State
 from yrnode.node import world
+from yrnode.policy.frozen import frozen
 
 ASKED = Cause(Reason.OPERATOR, "restart etcd by root")
 DIED = Cause(Reason.EXITED, "exited: exit code 1", "", "etcd")
@@ -47,3 +48,11 @@ def test_a_restart_that_is_carried_out_is_asked_for_no_more() -> None:
 def test_one_that_waits_has_no_process() -> None:
     c = moved(Move.STOP, Move.WAIT, state=State.READY, pid=7, instance="i1")
     assert (c.pid, c.instance) == (None, "")
+
+
+def test_a_daemon_that_has_just_started_has_not_missed_the_store_since_the_host_booted() -> None:
+    s = world.make([spec("etcd")], 60_000.0).snapshot(60_001.0)
+    assert not s.store_available
+    assert s.store_since == 60_000.0
+    assert (found := frozen(s)) is not None
+    assert found.since == 60_000.0

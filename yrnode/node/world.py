@@ -266,7 +266,7 @@ def make(
         groups[name] = GroupView(
             name, first_record(), tuple(m), kinds[name], place.nodes, place.digest, place.coupled, learned_at=now
         )
-    return World(components, groups, me=me, peers=tuple(peers), places=dict(places or {}))
+    return World(components, groups, store_since=now, me=me, peers=tuple(peers), places=dict(places or {}))
 
 
 def at_rest(s: Snapshot) -> bool:
