@@ -231,9 +231,9 @@ async def _main(url: str, where: Path, stop_s: float, names: tuple[str, ...], ow
     for agent in agents.values():
         agent.seen = partial(tell, agent)
         await agent.start()
-    if len(agents) > 1:
-        # one daemon's collector has not the objects of many to look at
-        gc.freeze()
+    # as the daemon does, which has not the objects of many to look at either
+    gc.collect()
+    gc.freeze()
     await ended.wait()
     loop.remove_reader(sys.stdin.fileno())
     await asyncio.gather(*(agent.close() for agent in agents.values()))

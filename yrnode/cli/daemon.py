@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -72,6 +73,9 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
             return Supervisor(cluster, host.node, specs, __version__, facts)
 
         reload = Reload(loaded, lambda: _loaded(loaded.file, args.node))
+        # the collector would go through all that is imported, again and again: 20 ms in which nothing else happens
+        gc.collect()
+        gc.freeze()
         daemon = _Daemon(cluster, supervisor(), unit, reload)
         asyncio.run(daemon.serve(early))
         if unit is not None and daemon.detached:
