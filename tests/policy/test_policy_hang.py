@@ -31,7 +31,7 @@ T = fail("frozen: core (pid 9, state T) for 3 s")
 STALE = fail("liveness has not changed for 3.2 s", stale_s=3.2)
 FULL = fail("liveness has not changed for 3.2 s: no space left")
 LATE = fail("no answer within 2 s")
-NO_CPU = ok("no CPU time for 12 s", cpu_still_s=12.0)
+NO_CPU = ok("no CPU time for 12 s", no_cpu=1)
 REFUSED = unknown("canary not authorised", proves=True, refused=1)
 
 

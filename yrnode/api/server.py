@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+import time
 from pathlib import Path
 
 from aiohttp import web
@@ -18,6 +19,7 @@ from yrnode.api.control import Reload, control_app
 from yrnode.api.node import Node
 from yrnode.api.refusals import Rarely
 from yrnode.model.errors import UsageError
+from yrnode.node.pace import pause_s
 from yrnode.residue.ports import holder
 
 log = logging.getLogger("yrnode.api")
@@ -84,7 +86,7 @@ class Api:
         """Somebody may remove run_dir: nobody could then tell this daemon anything."""
         told = False
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s(time.monotonic(), LOOK_S))
             if _inode(self._path) is not None:
                 continue
             try:

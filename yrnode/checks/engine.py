@@ -16,9 +16,9 @@ class EngineCheck(Stateless):
     """A stop of three periods fails, state D without CPU time for ten.
 
     params: `alone`, whether all ranks of the group are on this node.
-    facts: `cpu_still_s`, for how long all engine processes together have used no CPU time, from ten periods on. That
-    is no failure: an idle engine uses none, and one that waits for another rank neither. It is left out where a rank
-    on another node may be the one that works.
+    facts: `no_cpu`, 1 once all engine processes together have used no CPU time for ten periods. That is no failure:
+    an idle engine uses none, and one that waits for another rank neither. It is left out where a rank on another node
+    may be the one that works.
     """
 
     def __init__(self, spec: CheckSpec, tools: Tools) -> None:
@@ -42,7 +42,8 @@ class EngineCheck(Stateless):
         if still_s < STUCK_PERIODS * self.spec.period_s:
             return ok("its engine processes run")
         states = ", ".join(f"{p.comm} (pid {p.pid}, state {p.state})" for p in engines)
-        facts = {"cpu_still_s": still_s} if self.param("alone") else {}
+        # not the seconds: a fact that changes is news, and an idle engine has none
+        facts = {"no_cpu": 1} if self.param("alone") else {}
         return ok(f"no CPU time for {still_s:.0f} s: {states}", **facts)
 
     def _limit(self, state: str) -> float:

@@ -23,6 +23,7 @@ from yrnode.model.errors import UsageError
 from yrnode.model.routing import Drain, Route
 from yrnode.node import operator, radius
 from yrnode.node.groups import Groups
+from yrnode.node.pace import pause_s
 from yrnode.node.world import World
 from yrnode.policy import intents, routing
 from yrnode.telemetry.events import EventLog
@@ -77,7 +78,7 @@ class Draining:
                 await self._look()
             except Exception:
                 log.exception("the drain")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s(time.monotonic(), LOOK_S))
 
     async def _look(self) -> None:
         world = self._world

@@ -12,6 +12,7 @@ from yrnode.checks.http import blamed
 from yrnode.config.cluster import Cluster
 from yrnode.config.layout import servers
 from yrnode.model.verdict import Verdict
+from yrnode.node.pace import pause_s
 from yrnode.node.world import World
 from yrnode.store.transport import within
 
@@ -49,7 +50,7 @@ class Peers:
                 if now is not None and now.since == away.since and asked_at >= away.since and now.dead != dead:
                     self._world.absent = {**self._world.absent, node: replace(now, dead=dead)}
                     self._wake()
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(pause_s(time.monotonic(), PERIOD_S))
 
     async def _dead(self, node: str) -> frozenset[str]:
         wanted = ports_of(self._cluster, node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,7 +14,12 @@ from yrnode.checks.base import Check, Target, Tools
 from yrnode.checks.starved import Witness
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, unknown
-from yrnode.store.transport import within
+from yrnode.node.pace import HERE_S, pause_s
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 LATE_S = 0.5
 """A timer that fires this late was not served: the probe's time-out then says nothing about what it probed."""
@@ -22,7 +28,10 @@ Report = Callable[[str, str, str, Result], None]
 
 
 class Prober:
-    """`report` gets (component, instance, check, result). `tallies` and `pid` tell the instance's present state."""
+    """`report` gets (component, instance, check, result). `tallies` and `pid` tell the instance's present state.
+
+    `phase_s`: when the turns of its checks are, see `pace`.
+    """
 
     def __init__(
         self,
@@ -32,6 +41,7 @@ class Prober:
         report: Report,
         tallies: Callable[[], Mapping[str, Tally]],
         pid: Callable[[], int | None],
+        phase_s: float = HERE_S,
     ) -> None:
         self._spec = spec
         self._instance = instance
@@ -39,6 +49,7 @@ class Prober:
         self._report = report
         self._tallies = tallies
         self._pid = pid
+        self._phase_s = phase_s
         self._closed = False
         self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
 
@@ -56,10 +67,15 @@ class Prober:
                     passed = self._tallies()[spec.name].passed
                 if passed and not spec.watch:
                     return
-                await asyncio.sleep(spec.period_s if passed or not spec.gate else spec.gate_period_s)
+                await asyncio.sleep(self._pause_s(spec, passed))
         finally:
             with contextlib.suppress(Exception):
                 await check.close()
+
+    def _pause_s(self, spec: CheckSpec, passed: bool) -> float:
+        # a start is waited for, so it does not wait for its turn
+        early = spec.gate and not passed
+        return spec.gate_period_s if early else pause_s(time.monotonic(), spec.period_s, self._phase_s)
 
     def _may_run(self, spec: CheckSpec) -> bool:
         if self._pid() is None:
@@ -72,7 +88,8 @@ class Prober:
         target = Target(self._spec.name, self._instance, self._pid())
         began = time.monotonic()
         try:
-            result = await within(check.probe(target), spec.timeout_s)
+            async with timeout(spec.timeout_s):
+                result = await check.probe(target)
         except asyncio.TimeoutError:
             late = time.monotonic() - began - spec.timeout_s
             if late > LATE_S:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 
+from yrnode.node.pace import pause_s
 from yrnode.store.errors import StoreError, StoreRefused
 from yrnode.store.interface import Put, Store, absent
 
@@ -48,7 +49,7 @@ class StoreWatch:
                 self._say(False, f"the probe itself failed: {e!r}")
             else:
                 self._say(True, "", found)
-            await asyncio.sleep(PERIOD_S if self.available else PERIOD_DOWN_S)
+            await asyncio.sleep(pause_s(time.monotonic(), PERIOD_S) if self.available else PERIOD_DOWN_S)
 
     async def _identify(self) -> str:
         """The store's uuid, written when it has none; empty where a store that refuses writes has none."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from yrnode.checks.etcd import alarm_words, cure
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.refusal import Refusal
+from yrnode.node.pace import pause_s
 from yrnode.node.world import World
 from yrnode.store.errors import StoreError
 from yrnode.store.interface import Store
@@ -43,7 +44,7 @@ class StoreWrites:
                 pass
             except Exception:
                 log.exception("the look at the store's alarms failed")
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(pause_s(time.monotonic(), PERIOD_S))
 
     async def _look(self) -> None:
         status = await self._store.status()

@@ -32,6 +32,7 @@ from yrnode.node.clocks import Clocks
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
+from yrnode.node.pace import pause_s, phases
 from yrnode.node.peers import Peers
 from yrnode.node.routing import Routing
 from yrnode.node.shared import Shared
@@ -185,8 +186,10 @@ class Supervisor:
             )
             member = members.of(self._cluster, self.identity.node, self._world, self.events, self._wake.set)
             self._units = {
-                name: Unit(name, self._world, tools, owner, self._wake.set, member.get(name), self.metrics.removed)
-                for name in self._world.components
+                name: Unit(
+                    name, self._world, tools, owner, self._wake.set, member.get(name), self.metrics.removed, phase
+                )
+                for name, phase in zip(self._world.components, phases(), strict=False)
             }
             reaper = Reaper(lambda: {pid for u in self._units.values() for pid in u.watched})
             upkeep = shared = peers = None
@@ -281,7 +284,8 @@ class Supervisor:
     async def _pause(self) -> None:
         snapshot = self.snapshot()
         look = next_look(snapshot)
-        pause = LONGEST_PAUSE_S if look is None else min(LONGEST_PAUSE_S, max(0.0, look - snapshot.now))
+        longest = pause_s(snapshot.now, LONGEST_PAUSE_S)
+        pause = longest if look is None else min(longest, max(0.0, look - snapshot.now))
         try:
             await asyncio.wait_for(self._wake.wait(), pause)
         except (TimeoutError, asyncio.TimeoutError):

@@ -18,6 +18,7 @@ from yrnode.model.state import Move, State
 from yrnode.model.verdict import Result
 from yrnode.node import adoption
 from yrnode.node.members import Membership
+from yrnode.node.pace import HERE_S
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
 from yrnode.policy.memory import shortage
@@ -36,7 +37,8 @@ AGAIN_S = 1.0
 class Unit:
     """`wake` asks the loop for a round. `member`: for etcd, the others of its cluster.
 
-    `removed`: told of leftovers that went, perhaps in a thread: the component, its plane, what kind, how many."""
+    `removed`: told of leftovers that went, perhaps in a thread: the component, its plane, what kind, how many.
+    `phase_s`: when the turns of its checks are, see `pace`."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Unit:
         wake: Callable[[], None],
         member: Membership | None = None,
         removed: Callable[[str, str, str, int], None] | None = None,
+        phase_s: float = HERE_S,
     ) -> None:
         self.name = name
         self._world = world
@@ -54,6 +57,7 @@ class Unit:
         self._member = member
         self._owner = owner
         self._removed = removed
+        self._phase_s = phase_s
         self._wake = wake
         self.leave: Callable[[str], Awaitable[None]] | None = None
         """What comes before the end of an instance that serves: it is to get no more requests."""
@@ -176,7 +180,13 @@ class Unit:
     def _hold(self, instance: Instance) -> None:
         self._instance = instance
         self._prober = Prober(
-            instance.spec, instance.id, self._tools, self._result, lambda: self.view.checks, lambda: instance.pid
+            instance.spec,
+            instance.id,
+            self._tools,
+            self._result,
+            lambda: self.view.checks,
+            lambda: instance.pid,
+            self._phase_s,
         )
 
     def adopt(self) -> tuple[str, ...]:

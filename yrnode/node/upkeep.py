@@ -22,6 +22,7 @@ from yrnode.model.cause import Cause, Reason
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, ok
 from yrnode.node import starts
+from yrnode.node.pace import HERE_S, pause_s
 from yrnode.node.world import World
 from yrnode.policy import health
 from yrnode.process import rotate
@@ -84,7 +85,8 @@ class Upkeep:
                 await self._look()
             except Exception:
                 log.exception("upkeep failed")
-            await asyncio.sleep(period_s)
+            # its threads work while the loop has nothing to do
+            await asyncio.sleep(pause_s(time.monotonic(), period_s, HERE_S + 0.25))
 
     async def _look(self) -> None:
         outputs = [_Output(c.spec, c.pid) for c in self._world.components.values()]

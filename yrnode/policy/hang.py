@@ -57,7 +57,7 @@ def _engine(c: ComponentView, s: Snapshot) -> Cause | None:
     if missed < MISSES or not still_s or _waits_for_the_cache(c, s):
         return None
     # one that waits for another rank uses no CPU time either: all of them must stand
-    if all(_fact(m, "engine", "cpu_still_s") for m in _members(c, s)):
+    if all(_fact(m, "engine", "no_cpu") for m in _members(c, s)):
         return _cause(c, s, "its processes use no CPU time", "engine", "progress", "canary")
     if still_s >= _fact(c, "progress", "limit_s"):
         return _cause(c, s, f"no progress for {still_s:.0f} s", "progress", "canary", "engine")

@@ -16,6 +16,14 @@ from yrnode.process import table
 _SETTLE_S = 0.2
 
 
+def _any_dead() -> bool:
+    """Whether any child is a zombie, which mostly a watch has reaped by now. The kernel knows without a scan."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
 class Reaper:
     """Reaps zombie children that nobody watches. `watched` gives the pids that others wait for."""
 
@@ -32,6 +40,8 @@ class Reaper:
 
     def _sweep(self) -> None:
         self._timer = None
+        if not _any_dead():
+            return
         mine, watched = os.getpid(), self._watched()
         for proc in table.scan():
             if proc.ppid == mine and proc.state == "Z" and proc.pid not in watched:

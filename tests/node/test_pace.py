@@ -1,0 +1,46 @@
+"""When the turns of what is done again and again are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from yrnode.node.pace import TOGETHER, pause_s, phases
+
+PERIODS = st.sampled_from((0.1, 0.5, 1.0, 2.0, 5.0, 7.3, 30.0))
+PHASES = st.floats(0.0, 1.0)
+MOMENTS = st.floats(0.0, 1e8)
+
+
+@given(MOMENTS, PERIODS, PHASES)
+def test_the_next_turn_is_half_a_period_away_or_more_and_one_and_a_half_at_most(
+    now: float, period: float, phase: float
+) -> None:
+    assert period * 0.499 <= pause_s(now, period, phase) <= period * 1.501
+
+
+@given(MOMENTS, PERIODS, PHASES, st.floats(0.0, 0.49))
+def test_what_is_done_soon_is_back_a_whole_period_after_its_turn(
+    now: float, period: float, phase: float, took: float
+) -> None:
+    turn = now + pause_s(now, period, phase)
+    assert turn + took * period + pause_s(turn + took * period, period, phase) == pytest.approx(
+        turn + period, abs=1e-6
+    )
+
+
+@given(MOMENTS, MOMENTS, PHASES)
+def test_what_has_the_same_period_has_the_same_turns(one: float, other: float, phase: float) -> None:
+    apart = (one + pause_s(one, 2.0, phase)) - (other + pause_s(other, 2.0, phase))
+    assert apart / 2.0 == pytest.approx(round(apart / 2.0), abs=1e-6)
+
+
+def test_so_many_components_at_a_time_and_the_others_apart() -> None:
+    found = list(itertools.islice(phases(), 10 * TOGETHER))
+    assert [len(list(same)) for _, same in itertools.groupby(found)] == [TOGETHER] * 10
+    apart = sorted(set(found))
+    assert min(b - a for a, b in itertools.pairwise(apart)) > 0.03
+    assert all(0.0 <= phase < 1.0 for phase in found)
