@@ -34,8 +34,10 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
     """Until everything is stopped, or let go of; whether the components were left running. `below`: as a child of our
     own init. UsageError before anything has started."""
     from yrnode.init.contract import let_through
+    from yrnode.process.heap import be_thrifty
     from yrnode.telemetry.jobs import STOP, job_of, own_unit
 
+    be_thrifty()
     unit = own_unit()
     early: list[int] = []
     if unit is not None or below:
