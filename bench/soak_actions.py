@@ -81,7 +81,7 @@ def _drill(name: str, target: str) -> Action:
 
 def _run_drill(node: Node, name: str, target: str) -> dict[str, Any]:
     done = node.cli(
-        "drill", name, *filter(None, [target]), "--limit", str(LIMIT_S), "-o", "json", timeout=LIMIT_S + 60
+        "drill", name, *filter(None, [target]), "--yes", "--limit", str(LIMIT_S), "-o", "json", timeout=LIMIT_S + 60
     )
     try:
         result = json.loads(done.stdout)

@@ -118,7 +118,7 @@ def _rpc(port: int, method: str) -> float:
 def _drill(node: YrNode, *words: str) -> float:
     """Seconds until it was seen; the stack is ready again on return."""
     node.wait_ready(120)
-    done = node.cli("drill", *words, "--limit", "90", "-o", "json", timeout=120)
+    done = node.cli("drill", *words, "--yes", "--limit", "90", "-o", "json", timeout=120)
     result: dict[str, Any] = json.loads(done.stdout)
     if result["detected_ms"] is None:
         raise RuntimeError(f"drill {' '.join(words)}: {result['why']}")

@@ -97,9 +97,14 @@ class FakeNode:
         left = [n for n in self.state.components if n not in names]
         return {"verb": verb, "target": target, "components": names, "untouched": left, "done": not dry_run}
 
-    async def drill(self, drill: str, target: str, who: str) -> dict[str, Any]:
+    async def drill(self, drill: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
         await asyncio.sleep(0)
-        if target not in self.state.components:
+        if target not in (*self.state.components, "yrnode"):
             raise UsageError(f'there is no component "{target}"')
-        self.asked.append((f"drill-{drill}", target, who, ""))
-        return {"drill": drill, "target": target, "seq": 1}
+        told = {"verb": "drill", "drill": drill, "target": target, "seen_at": [target], "done": not dry_run}
+        names = [] if target == "yrnode" else [target]
+        told |= {"components": names, "untouched": [n for n in self.state.components if n not in names]}
+        if dry_run:
+            return told
+        self.asked.append((f"drill-{drill}", target, who, why))
+        return {**told, "seq": self.events.emit(target, "drill", Cause(Reason.OPERATOR, drill)).seq}

@@ -99,7 +99,7 @@ async def test_a_fault_and_its_recovery_without_a_reload():
             await pictures(tab, "one-rank-hung-restarting")
             await threaded(node.wait_ready)
 
-            drill = threaded(lambda: node.cli("drill", "store-down", "--limit", "60", timeout=90))
+            drill = threaded(lambda: node.cli("drill", "store-down", "--yes", "--limit", "60", timeout=90))
             drilling = asyncio.ensure_future(drill)
             await tab.until("document.querySelector('.head .store.bad')")
             await pictures(tab, "store-down")

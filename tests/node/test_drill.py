@@ -25,7 +25,7 @@ def node() -> Iterator[YrNode]:
 
 def drill(node: YrNode, *words: str) -> dict[str, Any]:
     node.wait_ready()
-    done = node.cli("drill", *words, "--limit", "90", "-o", "json", timeout=110)
+    done = node.cli("drill", *words, "--yes", "--limit", "90", "-o", "json", timeout=110)
     result = json.loads(done.stdout)
     print(
         f"\n{result['drill']} {result['target']}: seen {result['detected_ms']} ms, ready {result['recovered_ms']} ms"
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused(node: YrNode) -> None:
 def test_a_killed_daemon_that_nobody_starts_again_is_said(node: YrNode) -> None:
     node.wait_ready()
     before = node.pids()
-    done = node.cli("drill", "daemon-kill", "--limit", "2", "-o", "json")
+    done = node.cli("drill", "daemon-kill", "--yes", "--why", "to see", "--limit", "2", "-o", "json")
     result = json.loads(done.stdout)
     assert not result["passed"]
     assert "started yrnode again" in result["why"]

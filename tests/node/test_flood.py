@@ -36,7 +36,7 @@ def test_a_flooded_node_heals_and_does_not_grow() -> None:
                 asked = time.monotonic()
                 assert node.cli("status", timeout=60).returncode in (0, 1)
                 slowest = max(slowest, time.monotonic() - asked)
-            done = node.cli("drill", "kill", "rank/serve/0", "--limit", "60", "-o", "json", timeout=110)
+            done = node.cli("drill", "kill", "rank/serve/0", "--yes", "--limit", "60", "-o", "json", timeout=110)
         result = json.loads(done.stdout)
         node.wait("files closed", lambda: daemon.num_fds() <= fds + 2)
         grown = (daemon.memory_info().rss - rss) / 2**20

@@ -76,7 +76,9 @@ def test_a_single_component(here: world.World) -> None:
 def test_a_worker_that_takes_its_ranks_along(here: world.World) -> None:
     here.update("worker", spec=replace(spec("worker"), takes_groups=True))
     found = radius(here, "restart", "worker")
-    assert (found["groups"], found["ranks"], found["usual_s"]) == (["serve"], 5, 136.0)
+    assert (found["groups"], found["ranks"], found["usual_s"]) == (["serve", "decode"], 8, 136.0)
+    assert found["coupled"] == ["decode"], "which the ranks take along"
+    assert radius(here, "start", "worker")["groups"] == radius(here, "stop", "worker")["groups"] == []
 
 
 def test_a_pause_is_of_all_nodes(here: world.World) -> None:

@@ -21,7 +21,7 @@ def test_planted_secrets_are_shown_nowhere() -> None:
     with yrnode(text) as node:
         node.wait_ready()
         assert node.cli("verify").returncode == 0
-        assert node.cli("drill", "kill", "rank/serve/0", timeout=110).returncode == 0
+        assert node.cli("drill", "kill", "rank/serve/0", "--yes", timeout=110).returncode == 0
         for verb in ("pause", "resume"):
             assert node.cli(verb, "serve", "--yes", "--why", "a test").returncode == 0
         post(node, f"/control/stop?token={TOKEN}")

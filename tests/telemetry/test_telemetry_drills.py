@@ -68,7 +68,7 @@ def test_a_full_store(node: YrNode, watcher: Prometheus) -> None:
 
 def test_a_store_that_does_not_answer(node: YrNode, watcher: Prometheus) -> None:
     with ThreadPoolExecutor(1) as pool:
-        drill = pool.submit(node.cli, "drill", "store-down", "etcd", timeout=110)
+        drill = pool.submit(node.cli, "drill", "store-down", "etcd", "--yes", timeout=110)
         watcher.wait("YrnodeStoreUnavailable", node="n0")
         assert drill.result().returncode == 0
     watcher.wait_quiet()
@@ -149,12 +149,12 @@ def asking(node: YrNode, *, shared: bool) -> Iterator[None]:
 
 
 def test_a_rank_that_hangs_and_then_dies_again_and_again(node: YrNode, watcher: Prometheus) -> None:
-    assert node.cli("drill", "hang", "rank/serve/0", timeout=110).returncode == 0
+    assert node.cli("drill", "hang", "rank/serve/0", "--yes", timeout=110).returncode == 0
     watcher.wait("YrnodeRankHung", node="n0", component="rank/serve/0", reason="hang")
     # the hang is the first of three restarts that were not asked for; drills use up no budget
     for _ in range(2):
         assert "YrnodeRestartsOften" not in watcher.names()
-        assert node.cli("drill", "kill", "rank/serve/0", timeout=110).returncode == 0
+        assert node.cli("drill", "kill", "rank/serve/0", "--yes", timeout=110).returncode == 0
     watcher.wait("YrnodeRestartsOften", component="rank/serve/0")
     watcher.wait_quiet("YrnodeRankHung", "YrnodeRestartsOften")
 

@@ -53,9 +53,9 @@ async def _control(request: web.Request) -> web.Response:
     verb = request.match_info["verb"]
     who = await peer(request).described()
     if verb.removeprefix("drill-") in DRILLS and verb.startswith("drill-"):
-        target, _, _ = _fields(await _body(request))
+        target, why, dry_run = _fields(await _body(request))
         drill = verb.removeprefix("drill-")
-        return web.json_response(await request.app[NODE].drill(drill, target, who))
+        return web.json_response(await request.app[NODE].drill(drill, target, who, why, dry_run))
     if verb == "drain":
         body = await _body(request)
         seconds = body.pop("timeout_s", DRAIN_S) if isinstance(body, dict) else DRAIN_S

@@ -11,8 +11,8 @@ from yrnode.telemetry.events import EventLog
 from yrnode.telemetry.metrics import Metrics
 
 VERBS = ("start", "stop", "restart", "pause", "resume", "fence")
-DRILLS = ("kill", "freeze", "hang", "spin", "store-down", "store-empty")
-"""What `drill` can do to a ready component; `spin` only to the stand-in engine."""
+DRILLS = ("kill", "freeze", "hang", "spin", "store-down", "store-empty", "daemon-kill")
+"""What `drill` can do to a ready component; `spin` only to the stand-in engine. `daemon-kill` is only noted."""
 
 
 class Node(Protocol):
@@ -61,9 +61,11 @@ class Node(Protocol):
         """
         ...
 
-    async def drill(self, drill: str, target: str, who: str) -> dict[str, Any]:
-        """Inject one of DRILLS into a component: `{"drill", "target", "seq"}`, the number of the event that says so.
+    async def drill(self, drill: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
+        """Inject one of DRILLS into a component; for `daemon-kill`, of the target `yrnode`, only note who will do it.
 
-        UsageError where it does not fit the component, or the component is not ready.
+        Returns what `control` returns, of what will restart on its own then, and `{"drill", "seen_at": [targets of
+        the events by which it is seen], "seq": the number of the event that says so}`; with `dry_run` nothing is done
+        and there is no `seq`. UsageError where it does not fit the component, or the component is not ready.
         """
         ...

@@ -37,36 +37,40 @@ def run(args: argparse.Namespace) -> int:
     path = f"/control/{args.verb}"
     body = {"target": args.target, "why": args.why}
     radius = client.post(path, {**body, "dry_run": True})
-    as_json = args.output == "json"
-    # with JSON, stdout is for the one object
-    for line in lines(radius):
-        print(plain(line), file=sys.stderr if as_json else sys.stdout, flush=True)
-    if args.dry_run or not (radius["components"] or radius.get("quiet")):
-        if as_json:
-            print(json.dumps(radius))
-        return 0
+    nothing = not (radius["components"] or radius.get("quiet"))
     # to say that a node is off is an answer already
-    if not args.yes and not (args.verb == "fence" and args.confirm_off):
-        confirm(args.verb, args.target)
+    sure = args.yes or (args.verb == "fence" and args.confirm_off)
+    if not agreed(args, radius, lines(radius), f"{args.verb} {args.target}", sure=sure, nothing=nothing):
+        return 0
     done = client.post(path, {**body, "dry_run": False})
     if done.get("absent"):
         print(f"{args.verb}: not heard by {', '.join(done['absent'])}", file=sys.stderr)
-    print(json.dumps(done) if as_json else f"{args.verb} {args.target}: taken; watch it: yrnode status --watch")
+    print(
+        json.dumps(done)
+        if args.output == "json"
+        else f"{args.verb} {args.target}: taken; watch it: yrnode status --watch"
+    )
     return 0
 
 
 def lines(radius: dict[str, Any]) -> list[str]:
     """The blast radius: what here, how much of it elsewhere, and for how long."""
-    names, others = radius["components"], radius["untouched"]
+    names = radius["components"]
     verb, what = radius["verb"], f"{radius['verb']} {radius['target']}"
     if verb in _MEANS:
         return [f"{what}: {_MEANS[verb]}", *reach(radius), *_at_once(radius)]
     if not names:
         found = f"{what}: {'touches nothing here by itself' if radius.get('quiet') else 'nothing to do'}"
         return [found, *reach(radius)]
-    coupled = f"; restarts with it: {', '.join(radius['coupled'])}" if radius.get("coupled") else ""
+    return [f"{what}: {verb}s {touches(radius)}", *reach(radius), *_time(radius)]
+
+
+def touches(radius: dict[str, Any]) -> str:
+    """The components of this node, and what restarts with them; what is left alone."""
+    names, others, coupled = radius["components"], radius["untouched"], radius.get("coupled")
+    more = f"; restarts with it: {', '.join(coupled)}" if coupled else ""
     left = f"; leaves {', '.join(others)}" if others else ""
-    return [f"{what}: {verb}s {', '.join(names)}{coupled}{left}", *reach(radius), *_time(radius)]
+    return f"{', '.join(names)}{more}{left}"
 
 
 _MEANS = {
@@ -100,9 +104,24 @@ def _at_once(radius: dict[str, Any]) -> list[str]:
     return [f"  may be acted on at once: {', '.join(waiting)}"] if waiting else []
 
 
-def confirm(verb: str, target: str) -> None:
+def agreed(
+    args: argparse.Namespace, radius: dict[str, Any], said: list[str], what: str, *, sure: bool, nothing: bool = False
+) -> bool:
+    """Say what will be touched, and ask unless somebody is `sure`. False where it ends here: a dry run, or `nothing`
+    to do. UsageError where nobody is there to ask, NotGood on a no."""
+    as_json = args.output == "json"
+    # with JSON, stdout is for the one object
+    for line in said:
+        print(plain(line), file=sys.stderr if as_json else sys.stdout, flush=True)
+    if args.dry_run or nothing:
+        if as_json:
+            print(json.dumps(radius))
+        return False
+    if sure:
+        return True
     if not sys.stdin.isatty():
-        raise UsageError(f"{verb} {target}: nobody is there to ask; add --yes")
+        raise UsageError(f"{what}: nobody is there to ask; add --yes")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise NotGood(f"{verb} {target}: not done")
+        raise NotGood(f"{what}: not done")
+    return True

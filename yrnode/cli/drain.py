@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from yrnode.cli.client import Client
-from yrnode.cli.control import confirm, reach
+from yrnode.cli.control import agreed, reach
 from yrnode.cli.errors import NotGood
 from yrnode.cli.place import find
 from yrnode.cli.table import plain
@@ -45,14 +45,9 @@ def run(args: argparse.Namespace) -> int:
     radius = client.post("/control/drain", {**body, "dry_run": True})
     as_json = args.output == "json"
     out = sys.stderr if as_json else sys.stdout
-    for line in _radius(radius, args.timeout):
-        print(plain(line), file=out, flush=True)
-    if args.dry_run or not radius["components"]:
-        if as_json:
-            print(json.dumps(radius))
+    said, nothing = _radius(radius, args.timeout), not radius["components"]
+    if not agreed(args, radius, said, f"drain {target}", sure=args.yes, nothing=nothing):
         return 0
-    if not args.yes:
-        confirm("drain", target)
     radius = client.post("/control/drain", {**body, "dry_run": False})
     event = _follow(client, radius["components"], since, seconds, out)
     finished = event["what"] == "drained"

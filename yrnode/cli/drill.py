@@ -8,15 +8,18 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 from yrnode.cli.client import Client
+from yrnode.cli.control import agreed, reach, touches
 from yrnode.cli.errors import Down, NotGood
 from yrnode.cli.place import find
+from yrnode.cli.table import span
 from yrnode.model.errors import UsageError
 
 DRILLS = {
-    "kill": "the target's main process",
+    "kill": "SIGKILL to the target's main process",
     "freeze": "SIGSTOP to all its processes",
     "hang": "SIGSTOP to a rank's engine core",
     "spin": "a stand-in rank's engine core burns CPU and does nothing",
@@ -26,43 +29,67 @@ DRILLS = {
 }
 _LOOK_S = 0.1
 _SEEN = ("stop", "unhealthy", "bump", "unavailable")
-# what the drill itself does to etcd is no detection
-_WHERE_SEEN = {"store-down": {"store"}, "store-empty": {"cache"}}
+_USUAL = {"store-down": "etcd", "store-empty": "etcd", "daemon-kill": "yrnode"}
+"""The target where none is named."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("drill", choices=tuple(DRILLS), help="; ".join(f"{k}: {v}" for k, v in DRILLS.items()))
     parser.add_argument("target", nargs="?", default="", help="a component, such as rank/serve/0")
+    parser.add_argument("--why", default="", metavar="TEXT", help="kept in the events")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would touch, and do nothing")
     parser.add_argument("--limit", type=float, default=600.0, metavar="S", help="give up after S seconds (600)")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if the stack is ready again and only what had to be was restarted."""
     client = Client(find(args))
-    before = client.read("/status")
-    if not before["ready"]:
-        raise NotGood("a drill needs a stack that is ready; see yrnode status")
-    target = args.target or ("etcd" if args.drill.startswith("store-") else "")
+    names = _ready(client)["components"]
+    target = args.target or _USUAL.get(args.drill, "")
+    if not target:
+        raise UsageError(f"drill {args.drill}: name a component: {', '.join(names)}")
+    path, body = f"/control/drill-{args.drill}", {"target": target, "why": args.why}
+    radius = client.post(path, {**body, "dry_run": True})
+    if not agreed(args, radius, lines(radius), f"drill {args.drill} {target}", sure=args.yes):
+        return 0
+    # whoever was asked has taken his time
+    before = _ready(client)
     if args.drill == "daemon-kill":
-        result = _kill_daemon(client, before, args.limit)
-    elif not target:
-        raise UsageError(f"drill {args.drill}: name a component: {', '.join(before['components'])}")
+        result = _kill_daemon(client, lambda: client.post(path, body), before, args.limit)
     else:
-        result = _drill(client, args.drill, target, before, args.limit)
+        result = _drill(client, client.post(path, body), before, args.limit)
     print(json.dumps(result) if args.output == "json" else "\n".join(_text(result)))
     return 0 if result["passed"] else 1
 
 
-def _drill(client: Client, drill: str, target: str, before: dict[str, Any], limit: float) -> dict[str, Any]:
-    began = client.post(f"/control/drill-{drill}", {"target": target})["seq"]
-    expected = _expected(drill, target, before)
+def _ready(client: Client) -> dict[str, Any]:
+    status: dict[str, Any] = client.read("/status")
+    if not status["ready"]:
+        raise NotGood("a drill needs a stack that is ready; see yrnode status")
+    return status
+
+
+def lines(radius: dict[str, Any]) -> list[str]:
+    """What is done, and what will restart of it: here, elsewhere, and for how long."""
+    drill = radius["drill"]
+    what = f"drill {drill} {radius['target']}: {DRILLS[drill]}"
+    if drill == "daemon-kill":
+        return [what, "  restarts nothing that runs; nobody heals it till yrnode runs again", *reach(radius)]
+    usual = radius.get("usual_s")
+    took = f"usually {span(usual)}, once it is seen" if usual is not None else "not known, see yrnode events"
+    return [what, f"  restarts {touches(radius)}", *reach(radius), f"  until it is ready: {took}"]
+
+
+def _drill(client: Client, radius: dict[str, Any], before: dict[str, Any], limit: float) -> dict[str, Any]:
+    drill, target, began = radius["drill"], radius["target"], radius["seq"]
+    # those of a group that restarts with it are neither named nor left alone
+    expected, about = set(before["components"]) - set(radius["untouched"]), radius["seen_at"]
     deadline = time.monotonic() + limit
     seen = ready = None
     at = None
     while ready is None and time.monotonic() < deadline:
         events = client.read(f"/events?since={began - 1}")
         at = next((e["at"] for e in events if e["seq"] == began), at)
-        about = _WHERE_SEEN.get(drill, {target, before["components"].get(target, {}).get("group")})
         if seen is None:
             seen = next((e for e in events if e["seq"] > began and e["target"] in about and e["what"] in _SEEN), None)
         if seen is not None:
@@ -85,20 +112,13 @@ def _settled(
     )
 
 
-def _expected(drill: str, target: str, before: dict[str, Any]) -> set[str]:
-    """What must be restarted: the target, with its group where it is a rank."""
-    components = before["components"]
-    group = components.get(target, {}).get("group")
-    if group:
-        return {name for name, c in components.items() if c["group"] == group}
-    return {target, "worker"} & set(components) if drill == "store-empty" else {target}
-
-
-def _kill_daemon(client: Client, before: dict[str, Any], limit: float) -> dict[str, Any]:
-    """The daemon is who listens on the control socket: a file may name a process that is long gone."""
+def _kill_daemon(client: Client, note: Callable[[], object], before: dict[str, Any], limit: float) -> dict[str, Any]:
+    """The daemon is who listens on the control socket: a file may name a process that is long gone. `note()`: it
+    writes down who will kill it."""
     pid = client.daemon_pid()
     fd = os.pidfd_open(pid)
     try:
+        note()
         if client.daemon_pid() != pid:
             raise NotGood("yrnode was restarted just now; try again")
         began = time.monotonic()

@@ -33,19 +33,24 @@ def radius(world: World, verb: str, target: str) -> Radius:
     members = {m for g in groups for m in world.groups[g].members} | set(singles)
     touched = [c for c in world.components.values() if c.name in members]
     if verb == "stop":
-        touched = [c for c in touched if c.state in WITH_PROCESS or _wanted(world, c)]
+        touched = [c for c in touched if c.state in WITH_PROCESS or wanted(world, c) or lent(world, c)]
     elif verb == "start":
-        touched = [c for c in touched if not _wanted(world, c) or c.state in (State.FAILED, State.HELD)]
+        touched = [c for c in touched if not wanted(world, c) or c.state in (State.FAILED, State.HELD)]
+    above: list[ComponentView] = []
     if verb != "stop" and any(c.spec.takes_groups for c in touched):
-        touched += [c for c in world.components.values() if _runs_above(world, c) and c not in touched]
+        above = [c for c in world.components.values() if _runs_above(world, c) and c not in touched]
+        touched += above
     order = sorted(touched, key=lambda c: c.plane.order, reverse=verb != "start")
     return Radius(
-        tuple(groups), tuple(singles), tuple(c.name for c in order), _taken_along(world, verb, target, groups)
+        tuple(groups), tuple(singles), tuple(c.name for c in order), _taken_along(world, verb, target, groups, above)
     )
 
 
-def _taken_along(world: World, verb: str, target: str, groups: list[str]) -> tuple[str, ...]:
-    """The other groups that restart with these: not with one that is only stopped, which its start does."""
+def _taken_along(
+    world: World, verb: str, target: str, groups: list[str], above: list[ComponentView]
+) -> tuple[str, ...]:
+    """The other groups that restart with these: not with one that is only stopped, which its start does. `above`:
+    ranks that restart with their worker."""
     node, found, s = is_node(world, target), dict[str, None](), world.snapshot(0.0)
     for g in (world.groups[name] for name in groups):
         began = not g.wanted or g.record.stage is Stage.FAILED
@@ -53,7 +58,10 @@ def _taken_along(world: World, verb: str, target: str, groups: list[str]) -> tup
         new = {"restart": True, "start": began and not node, "stop": ends}
         if new[verb]:
             found |= dict.fromkeys(coupling.others(g, s))
-    return tuple(name for name in found if name not in groups)
+    taken = {c.spec.group for c in above if c.spec.group is not None}
+    for g in (world.groups[name] for name in taken):
+        found |= dict.fromkeys(coupling.others(g, s))
+    return tuple(name for name in found if name not in groups and name not in taken)
 
 
 def asked(world: World, verb: str, target: str) -> Radius:
@@ -65,13 +73,19 @@ def asked(world: World, verb: str, target: str) -> Radius:
     return found
 
 
-def _wanted(world: World, c: ComponentView) -> bool:
+def wanted(world: World, c: ComponentView) -> bool:
+    """By its own wish, or its group's."""
     return c.wanted if c.spec.group is None else world.groups[c.spec.group].wanted
+
+
+def lent(world: World, c: ComponentView) -> bool:
+    """Whether it is a store drill that keeps it stopped: unless somebody says something else, it starts it again."""
+    return not c.wanted and c.unwanted is not None and c.unwanted is world.drill
 
 
 def _runs_above(world: World, c: ComponentView) -> bool:
     """A rank that restarts with its worker, where the file says so."""
-    return c.spec.group is not None and c.state in WITH_PROCESS and _wanted(world, c)
+    return c.spec.group is not None and c.state in WITH_PROCESS and wanted(world, c)
 
 
 def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]]:
@@ -193,9 +207,10 @@ def _single(world: World, name: str, verb: str, cause: Cause) -> None:
 
 
 def stopped_by_wish(world: World) -> dict[str, Cause]:
-    """The single components that an operator wants to stay stopped."""
-    singles = [c for c in world.components.values() if c.spec.group is None]
-    return {c.name: c.unwanted for c in singles if not c.wanted and c.unwanted is not None}
+    """The single components that an operator wants to stay stopped: neither a drill nor yrnode's own end."""
+    singles = [c for c in world.components.values() if c.spec.group is None and not c.wanted and not lent(world, c)]
+    said = {c.name: c.unwanted for c in singles if c.unwanted is not None}
+    return {name: cause for name, cause in said.items() if cause.reason is Reason.OPERATOR}
 
 
 def keep_stopped(world: World, name: str, cause: Cause) -> None:
@@ -207,7 +222,9 @@ def keep_stopped(world: World, name: str, cause: Cause) -> None:
 def shut_down(world: World) -> None:
     """Nothing is wanted any more: yrnode itself goes down."""
     cause = Cause(Reason.SHUTDOWN, "yrnode goes down")
+    # a word of another node that comes meanwhile has these saved
+    kept = stopped_by_wish(world)
     world.closing = True
     world.rethink()
     for name in world.components:
-        world.update(name, wanted=False, unwanted=cause, restart=None)
+        world.update(name, wanted=False, unwanted=kept.get(name, cause), restart=None)

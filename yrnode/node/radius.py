@@ -13,7 +13,7 @@ from yrnode.policy.component import wanted
 from yrnode.policy.intents import ALL
 from yrnode.policy.usual import expected_s
 
-BRINGS_UP = ("start", "restart")
+BRINGS_UP = ("start", "restart", "drill")
 
 
 def told(world: World, verb: str, target: str, found: Radius, now: float, done: bool) -> dict[str, Any]:

@@ -26,9 +26,10 @@ from yrnode.model.identity import Identity
 from yrnode.model.snapshot import Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
 from yrnode.model.state import Move
-from yrnode.node import adoption, drill, members, operator, radius, world
+from yrnode.node import adoption, members, operator, radius, world
 from yrnode.node.alike import Facts, learn
 from yrnode.node.clocks import Clocks
+from yrnode.node.drill import Drills
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
@@ -84,7 +85,6 @@ class Supervisor:
         self._told: dict[str, str] = {}
         self._store_id = ""
         self._detached = False
-        self._drilling: asyncio.Task[None] | None = None
         self._routing: Routing | None = None
         self._round_at = now
         self._wake = asyncio.Event()
@@ -92,6 +92,7 @@ class Supervisor:
         self._unready_since = now
         self.events = EventLog(self._places.state_dir / "events.jsonl")
         self._notices = Notices(self.events)
+        self._drills = Drills(self._world, self.events, lambda name: self._units[name].instance, self._wake.set)
         self._clocks = Clocks(self._world, self.events)
         self.metrics = Metrics(node, version, self.snapshot)
         heads = frozenset(n for n, g in cluster.groups.items() if g.rpc_port is None and head_node(g) == node)
@@ -135,25 +136,9 @@ class Supervisor:
             raise UsageError("yrnode is going down, which stops everything without a drain")
         return self._routing.draining.ask(target, who, why, seconds, dry_run)
 
-    async def drill(self, name: str, target: str, who: str) -> dict[str, Any]:
+    async def drill(self, name: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
         """See `api.node.Node.drill`."""
-        if self._world.closing:
-            raise UsageError("yrnode is going down; a drill needs it running")
-        view = self._world.components.get(target)
-        if view is None:
-            raise UsageError(f"no component {target!r} on this node; there are: {', '.join(self._world.components)}")
-        drill.refuse(name, view)
-        cause = Cause(Reason.OPERATOR, f"drill {name} {target} by {who}")
-        self._world.update(target, drilled=True)
-        instance = self._units[target].instance
-        event = self.events.emit(target, "drill", cause, instance=view.instance, generation=view.generation)
-        if name.startswith("store-"):
-            work = drill.take_store_away(self._world, view, cause, empty=name == "store-empty")
-            self._drilling = asyncio.create_task(work, name="drill")
-        elif instance is not None:
-            await drill.inject(name, instance)
-        self._wake.set()
-        return {"drill": name, "target": target, "seq": event.seq}
+        return await self._drills.ask(name, target, who, why, dry_run)
 
     def shut_down(self) -> None:
         """Stop everything in order; `run` returns when nothing is left."""
@@ -161,6 +146,7 @@ class Supervisor:
             self.events.emit(
                 "yrnode", "closing", Cause(Reason.SHUTDOWN, "stops all components, the last started first")
             )
+            self._drills.end()
             operator.shut_down(self._world)
             self._wake.set()
 
@@ -208,8 +194,7 @@ class Supervisor:
                 if upkeep is not None:
                     await upkeep.close()
                 reaper.close()
-                if self._drilling is not None:
-                    self._drilling.cancel()
+                self._drills.end()
                 for part in (self._routing, peers, shared):
                     if part is not None:
                         await part.close()

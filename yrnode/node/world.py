@@ -51,6 +51,8 @@ class World:
     drain: Drain | None = None
     offsets: dict[str, float] = field(default_factory=dict)
     starts: Starts = field(default_factory=Starts)
+    drill: Cause | None = None
+    """The wish of a store drill: what it keeps stopped it starts again, so that is no operator's wish to keep."""
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(

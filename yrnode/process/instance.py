@@ -248,8 +248,9 @@ def _reused(leader: Ident) -> bool:
     return now is not None and now.start_ticks != leader.start_ticks
 
 
-def signal_all(procs: list[table.Proc], number: int) -> None:
-    """Signal each of these very processes; a pid that was reused meanwhile is left alone."""
+def signal_all(procs: list[table.Proc], number: int) -> int:
+    """Signal each of these very processes, and how many there were; a pid that was reused meanwhile is left alone."""
+    hit = 0
     for proc in procs:
         try:
             fd = os.pidfd_open(proc.pid)
@@ -263,11 +264,13 @@ def signal_all(procs: list[table.Proc], number: int) -> None:
                     signal.pidfd_send_signal(fd, number)
                 else:
                     os.kill(proc.pid, number)
+                hit += 1
         except ProcessLookupError:
             pass
         finally:
             if fd is not None:
                 os.close(fd)
+    return hit
 
 
 def mapped_shm(pid: int) -> set[str]:
