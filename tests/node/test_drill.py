@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -115,3 +116,37 @@ def test_a_killed_daemon_that_nobody_starts_again_is_said(node: YrNode) -> None:
     node.start()
     node.wait_ready()
     assert node.pids() == before
+    (told,) = [e["text"] for e in node.events() if e["what"] == "drill" and e["target"] == "yrnode"]
+    assert told.startswith("drill daemon-kill yrnode by ")
+    assert told.endswith(": to see")
+
+
+@pytest.mark.long
+def test_a_stop_during_a_store_drill_ends_and_the_next_start_is_whole(node: YrNode) -> None:
+    node.wait_ready()
+    with ThreadPoolExecutor(1) as pool:
+        drilling = pool.submit(node.cli, "drill", "store-down", "--yes", "--limit", "20", timeout=60)
+        node.wait("etcd away", lambda: node.component("etcd").get("state") == "stopped")
+        # any word has the wishes written down
+        assert node.cli("restart", "rank/serve/0", "--yes").returncode == 0
+        assert "etcd" not in json.loads((node.home / "wishes.json").read_text())["unwanted"]
+        assert node.cli("stop", "etcd", "--dry-run").stdout.startswith("stop etcd: stops etcd")
+        assert node.stop(60) == 0
+        assert drilling.result().returncode == 1
+    assert node.left() == []
+    node.start()
+    node.wait_ready()
+
+
+@pytest.mark.long
+def test_an_operators_stop_during_a_store_drill_stays(node: YrNode) -> None:
+    node.wait_ready()
+    with ThreadPoolExecutor(1) as pool:
+        drilling = pool.submit(node.cli, "drill", "store-down", "--yes", "--limit", "12", timeout=60)
+        node.wait("etcd away", lambda: node.component("etcd").get("state") == "stopped")
+        assert node.cli("stop", "etcd", "--yes").returncode == 0
+        assert drilling.result().returncode == 1
+    assert node.component("etcd")["state"] == "stopped"
+    assert "etcd" in json.loads((node.home / "wishes.json").read_text())["unwanted"]
+    assert node.cli("start", "etcd", "--yes").returncode == 0
+    node.wait_ready()
