@@ -203,6 +203,20 @@ async def test_control_by_the_owner(node, unix):
     assert who == await Peer(os.getpid(), os.geteuid()).described()
 
 
+async def test_a_drill_is_said_before_it_is_done(node, unix):
+    body = {"target": "worker", "why": "to see"}
+    async with unix.post("/control/drill-kill", json={**body, "dry_run": True}) as r:
+        assert (r.status, (await r.json())["components"]) == (200, ["worker"])
+    assert node.asked == []
+    async with unix.post("/control/drill-daemon-kill", json={"target": "yrnode"}) as r:
+        assert (r.status, (await r.json())["seq"]) == (200, 1)
+    async with unix.post("/control/drill-kill", json=body) as r:
+        assert (r.status, (await r.json())["seq"]) == (200, 2)
+    assert [(verb, why) for verb, _, _, why in node.asked] == [("drill-daemon-kill", ""), ("drill-kill", "to see")]
+    async with unix.post("/control/drill-explode", json=body) as r:
+        assert r.status == 404
+
+
 async def test_a_drain_has_a_timeout_of_its_own(node, unix):
     body = {"target": "n0", "why": "upgrade"}
     async with unix.post("/control/drain", json={**body, "dry_run": True}) as r:

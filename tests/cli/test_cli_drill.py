@@ -99,9 +99,17 @@ async def healed(node: FakeNode, *names: str, seen: str) -> None:
     node.events.emit("yrnode", "ready", Cause(Reason.PROVEN, "READY"))
 
 
-@pytest.mark.parametrize(("names", "code"), [(("worker", "rank/serve/0"), 0), (("worker", "router"), 1)])
+@pytest.mark.parametrize(
+    ("names", "code", "limit"), [(("worker", "rank/serve/0"), 0, "20"), (("worker", "router"), 1, "1")]
+)
 async def test_what_must_restart_is_the_daemons_word(
-    file: Path, node: FakeNode, api: Api, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], code: int
+    file: Path,
+    node: FakeNode,
+    api: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...],
+    code: int,
+    limit: str,
 ) -> None:
     """A worker that takes its ranks along: without them the drill has not passed."""
     told = node.drill
@@ -110,9 +118,9 @@ async def test_what_must_restart_is_the_daemons_word(
         return {**await told(*words), "untouched": ["etcd", "router"], "seen_at": ["worker"]}
 
     monkeypatch.setattr(node, "drill", along)
-    words = ("drill", "kill", "worker", "--yes", "--why", "to see", "--limit", "2", "-o", "json", "--config", file)
+    words = ("drill", "kill", "worker", "--yes", "--why", "to see", "--limit", limit, "-o", "json", "--config", file)
     asked = asyncio.ensure_future(yrnode(*words))
-    await asyncio.wait_for(healed(node, *names, seen="worker"), 10)
+    await asyncio.wait_for(healed(node, *names, seen="worker"), 30)
     found, out, _ = await asked
     result = json.loads(out)
     assert (found, result["passed"], result["restarted"]) == (code, not code, list(names))

@@ -96,6 +96,8 @@ def test_a_store_that_comes_back_and_one_that_comes_back_empty(here: world.World
     told = reach(here, "store-empty", "etcd")
     assert restarts(told, here) == {"etcd", "worker"}
     assert (told["groups"], told["nodes"], told["seen_at"]) == (["cache"], [ME, "n1", "n2", "n3"], ["cache"])
+    here.update("worker", wanted=False, state=State.STOPPED)
+    assert restarts(reach(here, "store-empty", "etcd"), here) == {"etcd"}, "what is kept stopped is not started"
     told = reach(here := made(tmp_path, group=True), "store-empty", "etcd")
     assert restarts(told, here) == {"etcd", "worker", *RANKS, DECODE}
 
