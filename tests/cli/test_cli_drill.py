@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import pty
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from tests.api.fake import FakeNode, snapshot, view
 from tests.cli.test_cli_daemon import api as api  # noqa: PLC0414  a fixture
 from tests.cli.test_cli_daemon import file as file  # noqa: PLC0414  a fixture
-from tests.cli.test_cli_daemon import next_line, process, started, yrnode
+from tests.cli.test_cli_daemon import next_line, started, yrnode
 from tests.cli.test_cli_daemon import node as node  # noqa: PLC0414  a fixture
 from yrnode.api.server import Api
 from yrnode.cli import drill
@@ -57,8 +59,11 @@ def test_the_data_of_the_store_and_the_daemon_in_words() -> None:
 
 
 @pytest.mark.parametrize("words", [("kill", "worker"), ("store-empty",), ("daemon-kill",)], ids="-".join)
-async def test_nothing_is_done_unasked(file: Path, node: FakeNode, api: Api, words: tuple[str, ...]) -> None:
-    code, out, err = await process("drill", *words, "--config", file)
+async def test_nothing_is_done_unasked(
+    file: Path, node: FakeNode, api: Api, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, out, err = await yrnode("drill", *words, "--config", file)
     assert (code, node.asked) == (2, [])
     assert out.startswith(f"drill {words[0]} ")
     assert "  restarts " in out
