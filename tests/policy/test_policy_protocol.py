@@ -10,7 +10,7 @@ import pytest
 from tests.policy.build import DEATH, ME, RANKS, record, serve, snapshot, spec, view
 from yrnode.model.board import PROTOCOL, BoardMove, Fence, Intent, Peer, Stored
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow, UsageError
 from yrnode.model.group import GroupMove, Phase, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.model.state import Move, State
@@ -106,7 +106,7 @@ def test_an_operator_is_told_at_once(verb: str, target: str, taken: bool) -> Non
     if taken:
         assert operator.asked(w, verb, target).singles == (target,)
         return
-    with pytest.raises(UsageError, match=f"{verb} {target}: n1 protocol"):
+    with pytest.raises(NotNow, match=f"{verb} {target}: n1 protocol"):
         operator.asked(w, verb, target)
 
 

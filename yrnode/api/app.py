@@ -14,7 +14,7 @@ from yrnode.api.bounds import Handler
 from yrnode.api.node import Node
 from yrnode.api.refusals import Refusals
 from yrnode.api.status import reasons, status
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow, UsageError
 from yrnode.policy.hits import LONGEST_S, SHORTEST_S, WINDOW_S
 from yrnode.telemetry.metrics import CONTENT_TYPE
 
@@ -87,6 +87,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except UsageError as e:
         return web.json_response({"error": str(e)}, status=400)
+    except NotNow as e:
+        return web.json_response({"error": str(e)}, status=409)
     except web.HTTPException as e:
         return web.json_response({"error": e.text or e.reason}, status=e.status, headers=_kept(e))
     except ConnectionError:

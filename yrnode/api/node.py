@@ -40,8 +40,9 @@ class Node(Protocol):
         ...
 
     async def control(self, verb: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
-        """Start, stop or restart a component, a group, a node or `all`; pause or resume; fence a node; `verb` is one
-        of VERBS. A pause returns when every node that is there has it; `"absent"` names the others.
+        """Start, stop or restart a component, a group or `all`; start or stop a node; pause or resume a component, a
+        group or `all`; fence a node; `verb` is one of VERBS. A pause returns when every node that is there has it, or
+        after HEARD_EVERYWHERE_S; `"absent"` names the others. `"not_kept"`: why the next yrnode would not know it.
 
         Returns the blast radius, with `dry_run` without doing anything:
         `{"verb", "target", "components": [names that start or stop, in order], "untouched": [the other names],
@@ -49,7 +50,7 @@ class Node(Protocol):
         "nodes": [nodes that it reaches], "ranks": how many ranks those groups have on all nodes, "usual_s": what such
         a start usually takes here or null, "waiting": [what a resume may act on at once], "done": bool}`. `quiet`: it
         counts though it may touch nothing here. `done` says that the intent is taken, not that it is carried out.
-        UsageError for an unknown target, with the names that there are.
+        UsageError for an unknown target, with the names that there are; NotNow for what cannot be done at present.
         """
         ...
 
@@ -57,7 +58,8 @@ class Node(Protocol):
         """Take this node's groups out of the router, let them finish for `seconds` at most, and stop them here.
 
         Returns at once, with what `control` returns and `{"others": [nodes whose part stops too],
-        "router": [ranks that leave the router]}`; status tells how far it is. UsageError for another node.
+        "router": [ranks that leave the router]}`; status tells how far it is. UsageError for another node, NotNow for
+        what cannot be done at present.
         """
         ...
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from yrnode.cli.errors import Down, NotGood
+from yrnode.cli.errors import Down, Late, NotGood
 from yrnode.cli.place import Place
 from yrnode.model.errors import UsageError
 from yrnode.process.lock import NAME, held
@@ -112,7 +112,7 @@ class Client:
                 connection.sock.settimeout(read_timeout)
             yield response
         except TimeoutError:
-            raise Down(f"yrnode on {self._place.node} does not answer in time; see its log, or restart it") from None
+            raise Late(f"yrnode on {self._place.node} does not answer in time; see its log, or restart it") from None
         except (ConnectionError, http.client.HTTPException) as e:
             raise Down(f"yrnode on {self._place.node} broke off ({_said(e)}); see its log") from None
         finally:
@@ -148,7 +148,8 @@ class Client:
                 pid = (p.state_dir / NAME).read_text(errors="replace").strip() or "unknown"
                 return Down(
                     f"yrnode runs on {p.node} (pid {pid}), but its control socket {p.socket} is gone; it makes a new "
-                    "one within seconds where it can, else restart it: systemctl restart yrnode"
+                    f"one within seconds where it can, else end it alone: kill -USR1 {pid}, then yrnode run where "
+                    "nothing starts it by itself"
                 )
         return Down(
             f"yrnode does not run on {p.node or 'this node'}: no answer on {p.socket}; "
@@ -170,6 +171,8 @@ def _judged(status: int, data: Any) -> Any:
     said = data.get("error", data) if isinstance(data, dict) else data
     if status == 400:
         raise UsageError(str(said))
+    if status == 409:
+        raise NotGood(str(said))
     raise NotGood(f"yrnode refuses: {said}")
 
 

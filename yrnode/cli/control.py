@@ -12,17 +12,23 @@ from yrnode.cli.errors import NotGood
 from yrnode.cli.place import find
 from yrnode.cli.table import plain, span
 from yrnode.model.errors import UsageError
+from yrnode.policy.intents import HEARD_EVERYWHERE_S
+
+ANSWER_S = HEARD_EVERYWHERE_S + 5.0
+"""A pause is answered when the other nodes have heard it, or that they have not."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     verb = parser.prog.split()[-1]
     if verb in ("pause", "resume"):
         parser.add_argument(
-            "target", metavar="TARGET", nargs="?", default="all", help="a component or group; else all"
+            "target", metavar="TARGET", nargs="?", default="all", help="a component or a group; else all"
         )
     elif verb == "fence":
         parser.add_argument("target", metavar="NODE", help="a node of the cluster file")
         parser.add_argument("--confirm-off", action="store_true", help="you have seen that it is off")
+    elif verb == "restart":
+        parser.add_argument("target", metavar="TARGET", help="a component, a group, or all; a node: stop, then start")
     else:
         parser.add_argument("target", metavar="TARGET", help="a component, a group, a node, or all")
     parser.add_argument("--why", default="", metavar="TEXT", help="kept in the events")
@@ -30,10 +36,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 once the daemon has taken it, or there is nothing to do; the components follow on their own."""
+    """0 once the daemon has taken it, or there is nothing to do; the components follow on their own. 1 where the next
+    daemon would not know it."""
     if args.verb == "fence" and not args.confirm_off:
         raise UsageError(f"fence {args.target}: what still runs there would meet a new life; add --confirm-off")
-    client = Client(find(args))
+    client = Client(find(args), ANSWER_S)
     path = f"/control/{args.verb}"
     body = {"target": args.target, "why": args.why}
     radius = client.post(path, {**body, "dry_run": True})
@@ -50,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if args.output == "json"
         else f"{args.verb} {args.target}: taken; watch it: yrnode status --watch"
     )
-    return 0
+    return kept(args.verb, done)
 
 
 def lines(radius: dict[str, Any]) -> list[str]:
@@ -102,6 +109,15 @@ def _time(radius: dict[str, Any]) -> list[str]:
 def _at_once(radius: dict[str, Any]) -> list[str]:
     waiting = radius.get("waiting")
     return [f"  may be acted on at once: {', '.join(waiting)}"] if waiting else []
+
+
+def kept(verb: str, done: dict[str, Any]) -> int:
+    """0 where the next daemon will know the word as well, else 1, and it is said why not."""
+    if not done.get("not_kept"):
+        return 0
+    until = "it holds, and is lost if yrnode ends before there is room"
+    print(plain(f"{verb}: not kept: {done['not_kept']}; {until}"), file=sys.stderr)
+    return 1
 
 
 def agreed(

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from yrnode.cli.client import Client
-from yrnode.cli.control import agreed, reach
+from yrnode.cli.control import agreed, kept, reach
 from yrnode.cli.errors import NotGood
 from yrnode.cli.place import find
 from yrnode.cli.table import plain
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 once all of it has stopped with nothing left to finish, or there was nothing to do; 1 where requests were
-    cut. The drain goes on when this command is interrupted."""
+    cut, or where the next daemon would not know it. The drain goes on when this command is interrupted."""
     try:
         seconds = parse_duration(args.timeout)
     except ValueError as e:
@@ -49,13 +49,14 @@ def run(args: argparse.Namespace) -> int:
     if not agreed(args, radius, said, f"drain {target}", sure=args.yes, nothing=nothing):
         return 0
     radius = client.post("/control/drain", {**body, "dry_run": False})
+    not_kept = kept("drain", radius)
     event = _follow(client, radius["components"], since, seconds, out)
     finished = event["what"] == "drained"
     if as_json:
         print(json.dumps({**radius, "finished": finished, "why": event["text"]}))
     else:
         print(plain(f"{target}: stopped; {event['text']}"))
-    return 0 if finished else 1
+    return not_kept if finished else 1
 
 
 def _radius(radius: dict[str, Any], timeout: str) -> list[str]:

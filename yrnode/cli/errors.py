@@ -9,3 +9,7 @@ class NotGood(Exception):
 
 class Down(NotGood):
     """The daemon does not answer."""
+
+
+class Late(Down):
+    """Nor did it refuse: it has not answered in time."""

@@ -1,4 +1,4 @@
-"""What goes wrong because of what a person wrote."""
+"""Why what a person asked for is not done: it is written wrong, or it cannot be done at present."""
 
 
 class UsageError(Exception):
@@ -10,3 +10,8 @@ class UsageError(Exception):
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+
+
+class NotNow(Exception):
+    """What was asked for is written well, and cannot be done as things are: one line that says why. The API answers
+    409 and the command line exits with 1, so that a script can tell "try again" from "wrong"."""

@@ -60,14 +60,14 @@ class Draining:
             raise UsageError(f"drain {target}: this is {world.me}; a node is drained by its own yrnode, say it there")
         if not 0 < seconds <= LONGEST_S:
             raise UsageError(f"drain: a timeout is more than 0 s and at most {LONGEST_S:g} s")
-        found = operator.radius(world, "stop", target)
+        found = operator.asked(world, "stop", target, "drain")
         told = radius.told(world, "stop", target, found, time.monotonic(), not dry_run)
         if not dry_run and found.components:
             words = f"drain {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
             operator.say(world, target, cause, drain_s=seconds)
             self._events.emit(target, "operator-drain", cause)
-            self._said()
+            told["not_kept"] = self._said()
         router = [r.rank for r in self._routes] if self._client is not None else []
         others = [n for n in told["nodes"] if n != target]
         return {**told, "verb": "drain", "others": others, "router": router}
@@ -136,10 +136,12 @@ class Draining:
         operator.carry_out(world, "stop", world.me, over)
         self._said()
 
-    def _said(self) -> None:
-        self._groups.save_wishes()
+    def _said(self) -> str:
+        """Why it could not be kept, if so."""
+        why = self._groups.save_wishes()
         if self._groups.shared is not None:
             self._groups.shared.heard()
+        return why
 
     async def close(self) -> None:
         self._task.cancel()

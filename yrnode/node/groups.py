@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from yrnode.config.layout import data_parallel_size, group_nodes
 from yrnode.model.action import Action
 from yrnode.model.board import BoardMove
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow
 from yrnode.model.group import GroupMove, GroupRecord, Phase, Stage
 from yrnode.model.snapshot import GroupView
 from yrnode.node import operator
@@ -22,13 +22,14 @@ from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
 from yrnode.node.world import GroupPlace, World
 from yrnode.policy import coupling
+from yrnode.policy.intents import HEARD_EVERYWHERE_S
 from yrnode.store.errors import StoreError
 from yrnode.telemetry.events import EventLog
 
-log = logging.getLogger("yrnode.node")
-
-HEARD_EVERYWHERE_S = 10.0
-"""How long a pause waits for the nodes that are there."""
+KEEP_AGAIN_S = 5.0
+"""From one try to the next to write down what could not be written."""
+WISHES = "yrnode"
+"""The target of events about what operators want, which is of no single component."""
 WORDS = {Stage.STOP: GroupMove.BUMP, Stage.GO: GroupMove.GO, Stage.FAILED: GroupMove.FAIL}
 """What a record that is newer than the last one tells of, whoever wrote it."""
 
@@ -59,6 +60,7 @@ class Groups:
         self._world, self._memory, self._events = world, memory, events
         self._heads, self._free_port, self._tell_once = heads, free_port, tell_once
         self.shared: Shared | None = None
+        self._unkept_since: float | None = None
 
     def act(self, action: Action, now: float) -> bool:
         """Whether it was done or begun. What cannot be kept is not acted on, and tried again later."""
@@ -96,13 +98,23 @@ class Groups:
         self._tell_once(view.name, "")
         return True
 
-    def save_wishes(self) -> bool:
+    def save_wishes(self) -> str:
+        """Keep what operators want on disk; why that could not be done, else empty. It is tried again then."""
         try:
             self._memory.save_wishes(operator.stopped_by_wish(self._world), self._world.intents)
         except OSError as e:
-            log.warning("what operators want cannot be written to %s: %s", e.filename, e.strerror)
-            return False
-        return True
+            self._unkept_since = time.monotonic()
+            why = f"{e.filename}: {e.strerror}"
+            self._tell_once(WISHES, f"what operators want cannot be written to {why}; it holds until yrnode ends")
+            return why
+        self._unkept_since = None
+        self._tell_once(WISHES, "")
+        return ""
+
+    def keep_again(self, now: float) -> None:
+        """What could not be kept is, as soon as there is room. `now`: monotonic seconds."""
+        if self._unkept_since is not None and now - self._unkept_since >= KEEP_AGAIN_S:
+            self.save_wishes()
 
     def about_to_start(self, name: str) -> bool:
         """That a life is begun here is kept before its first process runs."""
@@ -138,20 +150,23 @@ class Groups:
             self.shared.heard()
         return True
 
-    async def told(self, verb: str, target: str, who: str, why: str) -> dict[str, Any]:
+    async def fence(self, target: str, who: str, why: str) -> None:
+        """NotNow where the store has not taken it."""
+        if self.shared is None:
+            raise NotNow(f"fence {target}: yrnode has only just begun; say it again")
+        try:
+            taken = await self.shared.fence(target, who, why)
+        except StoreError as e:
+            raise NotNow(f"fence {target}: the store has not said that it took it: {e}; say it again") from None
+        if not taken:
+            raise NotNow(f"fence {target}: it has just come up, or is fenced already")
+
+    async def told(self, verb: str, target: str) -> dict[str, Any]:
         """What an operator's word still needs of the store: a pause is known everywhere before it counts as one."""
         shared = self.shared
         if shared is None:
             return {}
         shared.heard()
-        if verb == "fence":
-            try:
-                taken = await shared.fence(target, who, why)
-            except StoreError as e:
-                raise UsageError(f"fence {target}: the store has not taken it: {e}") from None
-            if not taken:
-                raise UsageError(f"fence {target}: it has just come up, or is fenced already")
-            return {}
         if verb not in ("pause", "resume"):
             return {}
         return {"absent": await shared.acknowledged(target, self._world.intents[target].seq, HEARD_EVERYWHERE_S)}

@@ -1,7 +1,8 @@
 """What this node must not forget between two daemons: each group's whole record, and how far this node had come with
 it; what operators asked for; which store it knew.
 
-One small file each in state_dir, written before what it says is acted on.
+One small file each in state_dir, written before what it says is acted on. A record that cannot be written is not
+acted on. An operator's word is: a full disk must not keep anybody from stopping something.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from yrnode.model.board import Intent
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow, UsageError
 from yrnode.model.group import GroupKind, Stage
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import WITH_PROCESS, State
@@ -28,7 +28,7 @@ class Radius:
 
 
 def radius(world: World, verb: str, target: str) -> Radius:
-    """UsageError for an unknown target."""
+    """UsageError for an unknown target, NotNow for a fence that cannot be put."""
     groups, singles = _resolve(world, verb, target)
     members = {m for g in groups for m in world.groups[g].members} | set(singles)
     touched = [c for c in world.components.values() if c.name in members]
@@ -64,12 +64,13 @@ def _taken_along(
     return tuple(name for name in found if name not in groups and name not in taken)
 
 
-def asked(world: World, verb: str, target: str) -> Radius:
-    """What a word touches. UsageError also for one that all nodes must hear, beside one of another protocol."""
+def asked(world: World, verb: str, target: str, word: str = "") -> Radius:
+    """What a word touches. NotNow for one that all nodes must hear, beside one of another protocol. `word`: what was
+    said, where that is not `verb`."""
     found = radius(world, verb, target)
     why = protocol.told(world.snapshot(0.0))
     if why and (found.groups or quiet(world, verb, target)):
-        raise UsageError(f"{verb} {target}: {why}; say it again then")
+        raise NotNow(f"{word or verb} {target}: {why}; say it again then")
     return found
 
 
@@ -94,7 +95,7 @@ def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]
         return [], []
     if verb in ("pause", "resume"):
         if target not in (ALL, *world.groups, *world.components):
-            raise UsageError(f"no component or group {target!r} on this node; there are: {_names(world)}")
+            raise _no_target(world, verb, target)
         # hands off and hands on touch nothing by themselves
         return [], []
     if verb != "restart" and is_node(world, target):
@@ -111,7 +112,7 @@ def _resolve(world: World, verb: str, target: str) -> tuple[list[str], list[str]
         return [target], []
     view = world.components.get(target)
     if view is None:
-        raise UsageError(f"no component or group {target!r} on this node; there are: {_names(world)}")
+        raise _no_target(world, verb, target)
     # a data-parallel rank neither lives nor dies alone
     return ([view.spec.group], []) if view.spec.group else ([], [view.name])
 
@@ -126,8 +127,19 @@ def quiet(world: World, verb: str, target: str) -> bool:
     return verb in ("pause", "resume", "fence") or is_node(world, target)
 
 
-def _names(world: World) -> str:
-    return ", ".join([ALL, *world.groups, *world.components, *world.peers])
+def _no_target(world: World, verb: str, target: str) -> UsageError:
+    """With what there is for this verb; a node is not for each."""
+    if is_node(world, target):
+        groups = ", ".join(g.name for g in world.groups.values() if g.kind is GroupKind.SERVING) or ALL
+        instead = {
+            "restart": f"a node is not restarted as a whole: stop and start it, or restart its groups: {groups}",
+            "pause": f"a node is not paused by itself: pause {ALL}, or groups: {groups}",
+            "resume": f"a node is not resumed by itself: resume {ALL}, or groups: {groups}",
+        }
+        return UsageError(f"{verb} {target}: {instead[verb]}")
+    nodes = world.peers if verb in ("start", "stop") else ()
+    names = ", ".join([ALL, *world.groups, *world.components, *nodes])
+    return UsageError(f"no component or group {target!r} on this node; there are: {names}")
 
 
 def _refuse_fence(world: World, node: str) -> None:
@@ -136,9 +148,9 @@ def _refuse_fence(world: World, node: str) -> None:
     if node not in former.union(world.peers):
         raise UsageError(f"no node {node!r} in the cluster file; there are: {', '.join(world.peers)}")
     if node == world.me or node in world.board.nodes:
-        raise UsageError(f"{node} is up: its key is in the store; a fence is for a node that is off")
+        raise NotNow(f"{node} is up: its key is in the store; a fence is for a node that is off")
     if not world.fresh:
-        raise UsageError("the store does not answer: a fence cannot be put there now")
+        raise NotNow("the store does not answer: a fence cannot be put there now")
 
 
 def carry_out(world: World, verb: str, target: str, cause: Cause) -> Radius:

@@ -21,7 +21,7 @@ from yrnode.config.ports import node_ports
 from yrnode.model.action import Action
 from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow, UsageError
 from yrnode.model.identity import Identity
 from yrnode.model.snapshot import Snapshot
 from yrnode.model.spec import RPC_PORT, ComponentSpec
@@ -117,23 +117,27 @@ class Supervisor:
     async def control(self, verb: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
         """See `api.node.Node.control`."""
         if self._world.closing:
-            raise UsageError("yrnode is going down and takes no more words; start it again with: yrnode run")
+            raise NotNow("yrnode is going down and takes no more words; say it to the next one")
         found = operator.asked(self._world, verb, target)
         told = radius.told(self._world, verb, target, found, time.monotonic(), not dry_run)
         if not dry_run:
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
-            operator.carry_out(self._world, verb, target, cause)
-            self._groups.save_wishes()
+            if verb == "fence":
+                # only what the store has taken is done
+                await self._groups.fence(target, who, why)
+            else:
+                operator.carry_out(self._world, verb, target, cause)
+                told["not_kept"] = self._groups.save_wishes()
             self.events.emit(target, f"operator-{verb}", cause)
             self._wake.set()
-            told |= await self._groups.told(verb, target, who, why)
+            told |= await self._groups.told(verb, target)
         return told
 
     async def drain(self, target: str, who: str, why: str, seconds: float, dry_run: bool) -> dict[str, Any]:
         """See `api.node.Node.drain`."""
         if self._world.closing or self._routing is None:
-            raise UsageError("yrnode is going down, which stops everything without a drain")
+            raise NotNow("yrnode is going down, which stops everything without a drain")
         return self._routing.draining.ask(target, who, why, seconds, dry_run)
 
     async def drill(self, name: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
@@ -285,6 +289,7 @@ class Supervisor:
             self._groups.shared.refresh(now)
         snapshot = self._world.snapshot(now, random.random())  # noqa: S311  spreads restarts, guards no secret
         acted = [self._try_to_act(action, now) for action in decide(snapshot)]
+        self._groups.keep_again(now)
         self._notices.look(snapshot)
         self.metrics.follow(snapshot)
         if self._routing is not None:

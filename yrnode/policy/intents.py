@@ -16,6 +16,8 @@ from yrnode.policy import protocol
 from yrnode.policy.life import life
 
 ALL = "all"
+HEARD_EVERYWHERE_S = 10.0
+"""How long a pause waits for the nodes that are there; who asks for one waits longer."""
 
 
 def decide(s: Snapshot) -> list[Action]:
