@@ -25,7 +25,7 @@ EXIT = {
 SIGNALS = {
     "SIGTERM, SIGINT": "stop everything in order. From systemd, as part of a restart: end the daemon alone",
     "SIGUSR1": "end the daemon alone; the next one takes over what runs",
-    "SIGHUP": "nothing",
+    "SIGHUP": "read the cluster file again and log what differs, as yrnode reload says it; nothing restarts",
 }
 VARIABLES = {
     "YRNODE_CONFIG": "the cluster file, where --config is not given",

@@ -8,7 +8,7 @@ import pytest
 from tests.api.fake import FakeNode
 from tests.cli.test_cli_daemon import process, yrnode
 from tests.support.etcd import free_port
-from yrnode.api.reload import Loaded, Reload
+from yrnode.api.reload import Loaded, Reload, Runs
 from yrnode.api.server import Api
 from yrnode.cli.reload import text
 from yrnode.components import node as components
@@ -27,6 +27,8 @@ state_dir: ./state
 run_dir: ./run
 log_dir: ./log
 """
+
+SYSTEMD = Runs("systemd", 7, "yrnode.service")
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def loaded(file):
 @pytest.fixture
 def change(file):
     """What a change of the file's text means to a daemon that has the text before."""
-    reload = Reload(loaded(file), lambda: loaded(file))
+    reload = Reload(loaded(file), lambda: loaded(file), SYSTEMD)
 
     def changed(*pairs):
         whole = file.read_text()
@@ -89,6 +91,32 @@ def test_a_flag_of_one_group(change):
     assert "systemctl restart yrnode" in lines
     assert "  yrnode restart prefill" in lines
     assert "restart decode" not in lines
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        (SYSTEMD, "there systemctl restart yrnode, which leaves"),
+        (Runs("systemd", 7, "llm.service", user=True), "there systemctl --user restart llm, which leaves"),
+        (Runs("init", 1), "there kill -USR1 1, which leaves"),
+        (Runs("", 77), "there kill -USR1 77 and yrnode run --config {file}, which leaves"),
+    ],
+)
+def test_how_another_daemon_takes_it_is_said_by_how_this_one_runs(file, runs, says):
+    reload = Reload(loaded(file), lambda: loaded(file), runs)
+    file.write_text(file.read_text().replace("512MB", "1024MB"))
+    lines = told(json.loads(json.dumps(reload())))
+    assert says.format(file=file) in lines
+    in_container = runs.by == "init"
+    assert ("systemctl" in lines) is (in_container or runs.by == "systemd")
+    assert ("systemctl reload yrnode-container, or docker kill -s USR1 NAME" in lines) is in_container
+    assert ("systemctl restart" in lines) is (runs.by == "systemd" and not runs.user)
+
+
+def test_a_daemon_of_before_says_nothing_of_how_it_runs(change):
+    found = change(("512MB", "1024MB"))
+    del found["runs"]
+    assert "there systemctl restart yrnode, which leaves" in told(found)
 
 
 def test_what_all_ranks_share_touches_all_groups_on_all_nodes(change):
@@ -148,7 +176,7 @@ def test_what_a_node_that_runs_cannot_follow(change, old, new, key):
 async def api(file, port, tmp_path):
     node = FakeNode(tmp_path)
     server = Api(
-        node, "127.0.0.1", port, tmp_path / "run" / "yrnode.sock", Reload(loaded(file), lambda: loaded(file))
+        node, "127.0.0.1", port, tmp_path / "run" / "yrnode.sock", Reload(loaded(file), lambda: loaded(file), SYSTEMD)
     )
     await server.start()
     yield node

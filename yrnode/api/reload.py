@@ -32,18 +32,29 @@ class Loaded:
         return self.host.cluster
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Who starts another daemon when this one ends: `by` is `systemd` (with the unit's name; `user`: of a user's own
+    manager), `init` (`yrnode run --init`), or empty for nobody. `pid`: who takes SIGUSR1, the init or the daemon."""
+
+    by: str
+    pid: int
+    unit: str = ""
+    user: bool = False
+
+
 class Reload:
     """`loaded`: what the daemon has; `read()`: the same of the file as it is now, or UsageError."""
 
-    def __init__(self, loaded: Loaded, read: Callable[[], Loaded]) -> None:
-        self._loaded, self._read = loaded, read
+    def __init__(self, loaded: Loaded, read: Callable[[], Loaded], runs: Runs) -> None:
+        self._loaded, self._read, self._runs = loaded, read, runs
 
     def __call__(self) -> dict[str, Any]:
         """Reads files and runs the scripts of `env_from`, so it belongs into a thread.
 
         `{"file", "node", "changed": [{"key", "old", "new"}], "components": {NODE: [names]}, "groups": [names],
-        "stranded": [keys]}`: the components whose process would be another one, by node, those that are new or gone
-        among them; the groups whose ranks are among those; and what a node that runs cannot follow.
+        "stranded": [keys], "runs": {…}}`: the components whose process would be another one, by node, those that are
+        new or gone among them; the groups whose ranks are among those; what a node that runs cannot follow; `Runs`.
         """
         # not at the daemon's start
         from yrnode.config.differs import differences, stranded
@@ -57,6 +68,7 @@ class Reload:
             "components": {node: names for node, names in found.items() if names},
             "groups": _groups(old.cluster, new.cluster, found),
             "stranded": stranded(old.cluster, new.cluster, new.host.node),
+            "runs": self._runs.__dict__,
         }
 
 

@@ -15,6 +15,8 @@ from yrnode import __version__
 from yrnode.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from yrnode.api.reload import Loaded, Reload
     from yrnode.config.cluster import Cluster
     from yrnode.model.snapshot import Snapshot
@@ -49,7 +51,7 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
         # the others once the loop handles them
         let_through(signal.SIGTERM, signal.SIGCHLD)
 
-    from yrnode.api.reload import Reload
+    from yrnode.api.reload import Reload, Runs
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
     from yrnode.preflight.finding import Look
@@ -74,7 +76,11 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
         def supervisor() -> Supervisor:
             return Supervisor(cluster, host.node, specs, __version__, facts)
 
-        reload = Reload(loaded, lambda: _loaded(loaded.file, args.node))
+        if unit is not None:
+            runs = Runs("systemd", os.getpid(), unit.name, unit.user)
+        else:
+            runs = Runs("init", os.getppid()) if below else Runs("", os.getpid())
+        reload = Reload(loaded, lambda: _loaded(loaded.file, args.node), runs)
         # the collector would go through all that is imported, again and again: 20 ms in which nothing else happens
         gc.collect()
         gc.freeze()
@@ -116,6 +122,7 @@ class _Daemon:
         self._unit = unit
         self._reload = reload
         self._deciding: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._closing_since: float | None = None
 
     async def serve(self, early: list[int]) -> None:
@@ -129,7 +136,7 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
         loop.add_signal_handler(signal.SIGINT, self.supervisor.shut_down)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
         loop.add_signal_handler(signal.SIGUSR1, self._detach)
         let_through(*SIGNALS)
         node = self.supervisor.identity.node
@@ -144,7 +151,7 @@ class _Daemon:
         try:
             await self.supervisor.run()
         finally:
-            await _end(telling, self._deciding)
+            await _end(telling, self._deciding, self._reading)
             notify(STOPPING="1", STATUS="leaves its components running" if self.detached else "everything is stopped")
             await api.close()
 
@@ -164,6 +171,11 @@ class _Daemon:
             self.supervisor.shut_down()
         elif not self.supervisor.snapshot().closing:
             self._detach()
+
+    def _read_again(self) -> None:
+        """SIGHUP: what `yrnode reload` says, in the log. One that comes meanwhile is answered by the same."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(tell_reload(self._reload), name="reload")
 
     def _detach(self) -> None:
         self.detached = True
@@ -198,6 +210,23 @@ class _Daemon:
         if self._closing_since is None:
             self._closing_since = snapshot.now
         return max(0.0, self._closing_since + stop_seconds(snapshot) - snapshot.now)
+
+
+async def tell_reload(reload: Callable[[], dict[str, Any]]) -> None:
+    """What differs in the cluster file, or what is wrong with it, as lines of the log. Never raises."""
+    from yrnode.cli.reload import text
+    from yrnode.cli.table import plain
+
+    try:
+        lines = text(await asyncio.to_thread(reload))
+    except UsageError as e:
+        for line in e.lines:
+            log.warning("reload: %s", plain(line))
+    except Exception:
+        log.exception("reload: the cluster file could not be read again")
+    else:
+        for line in lines:
+            log.info("reload: %s", plain(line))
 
 
 def stop_seconds(s: Snapshot) -> float:

@@ -54,7 +54,10 @@ def _how(found: dict[str, Any], here: list[str]) -> list[str]:
         return [f"{keys} cannot change while anything runs: put the old file back, yrnode stop all, then the new one"]
     groups = found["groups"]
     where = "on each of its nodes, " if len(found["components"]) > 1 or groups else ""
-    lines = [f"to take it: the file {where}and there: systemctl restart yrnode, which leaves running what runs"]
+    lines = [f"to take it: the file {where}and there {_another(found)}, which leaves running what runs"]
+    if found.get("runs", {}).get("by") == "init":
+        lines.append("  from the container's host: systemctl reload yrnode-container, or docker kill -s USR1 NAME;")
+        lines.append("  a restart of the container stops everything")
     if groups:
         lines.append("each group takes it with its next life, once all its nodes have the same file:")
         lines += [f"  yrnode restart {group}" for group in groups]
@@ -62,6 +65,17 @@ def _how(found: dict[str, Any], here: list[str]) -> list[str]:
         lines.append("and each of these with its next start:")
         lines += [f"  yrnode restart {name}" for name in singles]
     return lines
+
+
+def _another(found: dict[str, Any]) -> str:
+    """What ends the daemon alone, so that another one takes its place: by what the daemon says of itself."""
+    runs = found.get("runs") or {"by": "systemd", "unit": "yrnode.service", "user": False}
+    if runs["by"] == "systemd":
+        user = "--user " if runs["user"] else ""
+        return f"systemctl {user}restart {runs['unit'].removesuffix('.service')}"
+    if runs["by"] == "init":
+        return f"kill -USR1 {runs['pid']}"
+    return f"kill -USR1 {runs['pid']} and yrnode run --config {found['file']}"
 
 
 def _word(value: Any) -> str:
