@@ -101,6 +101,7 @@ def test_where_nobody_is_silent_the_next_is_told_so(api, monkeypatch):
         found = ask(api.port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert code(found) == 503
         assert b"Retry-After: 1" in found
+        assert b"\r\nYrnode-Node: lab/n0\r\n" in found, "it is yrnode who has no room"
         # the operator's own way in is another listener
         assert get(api.path, "/status") == 200
     until(lambda: get(api.port, "/livez") == 200)

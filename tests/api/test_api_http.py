@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import pwd
@@ -393,6 +394,35 @@ async def test_a_socket_that_somebody_removes_is_made_anew(node, tmp_path, monke
     finally:
         await api.close()
     assert list(run_dir.iterdir()) == []
+
+
+async def test_a_socket_that_cannot_be_served_at_once_is_tried_again(node, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("yrnode.api.server.LOOK_S", 0.01)
+    path = tmp_path / "run" / "yrnode.sock"
+    api = Api(node, "127.0.0.1", 0, path)
+    await api.start()
+    loop = asyncio.get_running_loop()
+    real, refused = loop.create_server, []
+
+    async def create_server(*args, **more):
+        if len(refused) < 3:
+            refused.append(more["sock"])
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return await real(*args, **more)
+
+    monkeypatch.setattr(loop, "create_server", create_server)
+    try:
+        path.unlink()
+        await until(lambda: len(refused) == 3 and path.exists())
+        connector = aiohttp.UnixConnector(str(path))
+        async with aiohttp.ClientSession(base_url="http://x", connector=connector) as unix:
+            await until_answered(unix)
+    finally:
+        await api.close()
+    assert not path.exists()
+    assert [s.fileno() for s in refused] == [-1] * 3
+    told = [r.getMessage() for r in caplog.records if "control socket" in r.getMessage()]
+    assert len(told) == 2, "once that it cannot, once that it is there again"
 
 
 async def until_answered(unix):

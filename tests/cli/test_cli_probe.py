@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.server
 import io
 import json
 import os
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -104,6 +107,82 @@ def test_without_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     code, line = asyncio.run(beside_a_daemon())
     assert (code, json.loads(line)) == (0, {"live": True, "reasons": []})
+
+
+class Canned(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Answers each path with a code and an object, or not at all while it lives."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path, answers: dict[str, tuple[int, object] | None]) -> None:
+        self.answers, self.over = answers, threading.Event()
+        super().__init__(str(path), _Answer)
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        # the handler wants an address
+        return super().get_request()[0], ("local", 0)
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        found = self.server.answers[self.path]  # type: ignore[attr-defined]
+        if found is None:
+            self.server.over.wait(30)  # type: ignore[attr-defined]
+            return
+        body = json.dumps(found[1]).encode()
+        self.send_response(found[0])
+        self.send_header("Yrnode-Node", "lab/n0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+BUSY = (429, {"error": "too many requests at once; try again"})
+CROWDED = (503, {"error": "128 connections are open already"})
+ALIVE, HUNG = (200, {"alive": True}), (503, {"alive": False})
+GOOD = (200, {"components": {"worker": {"state": "ready", "reason": ""}}})
+FAILED = (200, {"components": {"worker": {"state": "failed", "reason": "exited"}}})
+
+
+@pytest.mark.parametrize(
+    ("livez", "status", "code"),
+    [
+        (ALIVE, GOOD, 0),
+        (ALIVE, FAILED, 1),
+        (HUNG, GOOD, 1),
+        (BUSY, BUSY, 0),
+        (CROWDED, CROWDED, 0),
+        (CROWDED, GOOD, 0),
+        (BUSY, FAILED, 1),
+        (ALIVE, BUSY, 0),
+        (ALIVE, (500, {"error": "a fault of yrnode's own: see its log"}), 0),
+        (ALIVE, None, 0),
+        (None, GOOD, 1),
+    ],
+)
+def test_who_is_busy_is_alive(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    livez: tuple[int, object] | None,
+    status: tuple[int, object] | None,
+    code: int,
+) -> None:
+    monkeypatch.setattr("yrnode.config.files.DEFAULT_FILE", str(tmp_path / "none.yaml"))
+    monkeypatch.setattr("yrnode.config.files.DEFAULT_RUN_DIR", tmp_path)
+    monkeypatch.setattr("yrnode.cli.probe._TIMEOUT_S", 0.5)
+    with Canned(tmp_path / "yrnode.sock", {"/livez": livez, "/status": status}) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            found = said("live")
+        finally:
+            server.over.set()
+            server.shutdown()
+            thread.join()
+    assert (found[0], found[1].startswith("not live: ")) == (code, bool(code)), found
 
 
 def test_a_daemon_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

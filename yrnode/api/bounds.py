@@ -37,10 +37,11 @@ T = TypeVar("T")
 
 
 class Listener:
-    """The connections of one listener. `make`: the HTTP protocol of a new one."""
+    """The connections of one listener. `make`: the HTTP protocol of a new one. `who`: the header Yrnode-Node."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, make: Callable[[], asyncio.Protocol], who: str) -> None:
         self._make = make
+        self.who = who
         self.open: dict[Connection, None] = {}
         """In the order in which they began."""
         self.refusing = 0
@@ -114,6 +115,7 @@ class _Full(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._transport.is_closing():
             head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+            head += f"Yrnode-Node: {self._listener.who}\r\n"
             self._transport.write(f"{head}Connection: close\r\nContent-Length: {len(_FULL)}\r\n\r\n".encode() + _FULL)
             self._transport.close()
 

@@ -84,24 +84,34 @@ class Api:
 
     async def _keep(self, listener: Listener) -> None:
         """Somebody may remove run_dir: nobody could then tell this daemon anything."""
-        told = False
+        told = ""
         while True:
             await asyncio.sleep(pause_s(time.monotonic(), LOOK_S))
-            if _inode(self._path) is not None:
-                continue
             try:
-                unix = _unix_socket(self._path)
-            except UsageError as e:
-                if not told:
+                if _inode(self._path) is None:
+                    await self._make_anew(listener)
+                    log.warning("the control socket %s was gone; it is made anew", self._path)
+                told = ""
+            except Exception as e:
+                # whatever it is, it may be over in a second
+                if str(e) != told:
                     log.warning("the control socket is gone and cannot be made anew: %s", e)
-                told = True
-                continue
-            told = False
-            self._inode = _inode(self._path)
-            # the first server is the control socket's
-            self._servers[0].close()
-            self._servers[0] = await asyncio.get_running_loop().create_server(listener.accept, sock=unix)
-            log.warning("the control socket %s was gone; it is made anew", self._path)
+                told = str(e)
+
+    async def _make_anew(self, listener: Listener) -> None:
+        unix = _unix_socket(self._path)
+        inode = _inode(self._path)
+        try:
+            server = await asyncio.get_running_loop().create_server(listener.accept, sock=unix)
+        except BaseException:
+            unix.close()
+            # the next look would else take it for one that answers
+            if inode is not None:
+                _unlink_own(self._path, inode)
+            raise
+        # the first server is the control socket's
+        self._servers[0].close()
+        self._servers[0], self._inode = server, inode
 
     async def _serve(self, app: web.Application, sock: socket.socket) -> Listener:
         # an idle or slow client is cut off
@@ -117,7 +127,8 @@ class Api:
         await runner.setup()
         if runner.server is None:
             raise RuntimeError("the runner has no server after its setup")
-        listener = Listener(runner.server)
+        who = self._node.identity
+        listener = Listener(runner.server, f"{who.cluster}/{who.node}")
         self._servers.append(await asyncio.get_running_loop().create_server(listener.accept, sock=sock))
         return listener
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from yrnode.cli.client import Client
-from yrnode.cli.errors import NotGood
+from yrnode.cli.errors import Late, NotGood
 from yrnode.cli.place import find, quick
 from yrnode.cli.table import plain
 
@@ -37,13 +37,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _live(client: Client) -> list[str]:
-    code, _ = client.get("/livez")
-    if code != 200:
+    """A daemon that has no room for one more question is alive: only its own word, or none at all, says otherwise."""
+    _, said = client.get("/livez")
+    if isinstance(said, dict) and said.get("alive") is False:
         return ["yrnode's loop makes no rounds; restart yrnode"]
-    components: dict[str, Any] = client.read("/status")["components"]
+    try:
+        code, status = client.get("/status")
+    except Late:
+        return []
+    components: dict[str, Any] = status["components"] if code == 200 else {}
     return [f"{name} is failed: {c['reason']}" for name, c in components.items() if c["state"] == "failed"]
 
 
 def _ready(client: Client) -> list[str]:
     code, answer = client.get("/readyz")
-    return [] if code == 200 else answer.get("reasons") or [f"/readyz answers {code}"]
+    return [] if code == 200 else answer.get("reasons") or [answer.get("error") or f"/readyz answers {code}"]
