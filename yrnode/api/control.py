@@ -14,7 +14,10 @@ from yrnode.api.app import NODE, READS, REFUSALS, application
 from yrnode.api.bounds import Handler
 from yrnode.api.node import DRILLS, VERBS, Node
 from yrnode.api.peer import peer
+from yrnode.model.cause import Cause, Reason
 
+CLEANED = "operator-clean"
+"""`what` of the event that says who has cleaned up what."""
 _BODY_S = 5.0
 DRAIN_S = 300.0
 """How long requests may take to finish where nobody says."""
@@ -25,7 +28,8 @@ RELOAD: web.AppKey[Reload | None] = web.AppKey("reload")
 
 
 def control_app(node: Node, reload: Reload | None = None) -> web.Application:
-    """The read-only routes and `POST /control/{start,stop,restart,drain,reload,…}`. `reload` is for a thread."""
+    """The read-only routes and `POST /control/{start,stop,restart,drain,reload,…}`. `reload` is for a thread.
+    `cleaned`: what `yrnode clean` has done (`why`), for the events."""
     app = application(node, _only_owner)
     app[RELOAD] = reload
     app.router.add_post("/control/{verb}", _control)
@@ -66,6 +70,10 @@ async def _control(request: web.Request) -> web.Response:
     reload = request.app[RELOAD]
     if verb == "reload" and reload is not None:
         return web.json_response(await asyncio.to_thread(reload))
+    if verb == "cleaned":
+        target, what, _ = _fields(await _body(request))
+        cause = Cause(Reason.OPERATOR, f"clean by {who}: {what}")
+        return web.json_response({"seq": request.app[NODE].events.emit(target, CLEANED, cause).seq})
     if verb not in VERBS:
         raise web.HTTPNotFound(text=f'no such verb "{verb[:40]}"; there are {", ".join(VERBS)}')
     target, why, dry_run = _fields(await _body(request))

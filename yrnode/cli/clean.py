@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from yrnode.residue.inventory import Scope
     from yrnode.residue.item import Item
 
+_LONGEST_RECORD = 1800
+"""Characters of what was removed, so that an event has room for who did it as well."""
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -69,14 +71,19 @@ def _clean(scope: Scope, args: argparse.Namespace) -> int:
         print("\n".join(_text(found)) if found else "nothing is left over")
         sys.stdout.flush()
     failed: dict[int, str] = {}
+    gone: list[Item] = []
     done = not args.dry_run and bool(doomed)
     if done:
         _confirm(args, len(doomed))
-        for item in doomed:
-            if why := asyncio.run(remove(item, scope)):
-                failed[id(item)] = why
-                print(f"{item.what}: not removed: {why}", file=sys.stderr)
-    gone = [i for i in doomed if done and id(i) not in failed]
+        try:
+            for item in doomed:
+                if why := asyncio.run(remove(item, scope)):
+                    failed[id(item)] = why
+                    print(f"{item.what}: not removed: {why}", file=sys.stderr)
+                else:
+                    gone.append(item)
+        finally:
+            _record(args, scope, gone, [f"{i.what}: {failed[id(i)]}" for i in doomed if id(i) in failed])
     stays = [i for i in found if i.stays and i not in gone]
     if as_json:
         items = [{**i.as_dict(), "removed": i in gone, "error": failed.get(id(i), "")} for i in found]
@@ -84,6 +91,35 @@ def _clean(scope: Scope, args: argparse.Namespace) -> int:
     elif gone:
         print(f"removed {len(gone)}; {len(stays)} left to be seen to")
     return 1 if stays else 0
+
+
+def _record(args: argparse.Namespace, scope: Scope, gone: list[Item], failed: list[str]) -> None:
+    """The event that says who has removed what: by the daemon, else into its file, which our lock keeps ours."""
+    from yrnode.residue import inventory
+
+    words = [f"{'moved aside' if i.kind == inventory.DATA else 'removed'} {i.kind} {i.what}" for i in gone]
+    words += [f"not removed {line}" for line in failed]
+    text = "; ".join(words)[:_LONGEST_RECORD]
+    if not text:
+        return
+    try:
+        if scope.runs:
+            from yrnode.cli.client import Client
+            from yrnode.cli.place import find
+
+            Client(find(args)).post("/control/cleaned", {"target": "yrnode", "why": text})
+        elif scope.owner.home.exists():
+            from yrnode.api.control import CLEANED
+            from yrnode.api.peer import Peer
+            from yrnode.model.cause import Cause, Reason
+            from yrnode.telemetry.event_file import NAME
+            from yrnode.telemetry.events import EventLog
+
+            who = asyncio.run(Peer(os.getpid(), os.geteuid()).described())
+            cause = Cause(Reason.OPERATOR, f"clean by {who}: {text}")
+            EventLog(scope.owner.home / NAME).emit("yrnode", CLEANED, cause)
+    except (NotGood, UsageError) as e:
+        print(f"clean: this is not in the events: {e}", file=sys.stderr)
 
 
 def _movable(item: Item) -> bool:

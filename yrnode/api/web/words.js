@@ -17,7 +17,7 @@ const ZH = {
   "clean": "清理", "recover": "恢复", "rest": "静止", "wait": "等待", "give-up": "放弃", "hold": "受阻", "lost": "丢失",
   "check-failed": "检查失败", "check-passed": "检查恢复", "not-ready": "未就绪", "drill": "演练", "adopted": "已接管", "forgive": "故障清零",
   "learn": "获知", "put-back": "写回", "tell": "告知", "refuses-writes": "拒绝写入", "replaced": "被替换", "held-up": "受阻",
-  "operator-drain": "排空", "left-router": "已离开路由", "detached": "已脱离", "record": "记录", "clean-up": "清理",
+  "operator-drain": "排空", "operator-clean": "清理残留", "left-router": "已离开路由", "detached": "已脱离", "record": "记录", "clean-up": "清理",
   "hits": "命中", "cold": "尚无内容", "no-hits": "无命中", "connector-off": "未查询外部缓存", "worker-away": "缓存进程不在",
   "not-configured": "未配置", "idle": "空闲", "no-data": "无数据",
 };
