@@ -10,6 +10,7 @@ from tests.cli.test_cli_daemon import process, yrnode
 from tests.support.etcd import free_port
 from yrnode.api.reload import Loaded, Reload, Runs
 from yrnode.api.server import Api
+from yrnode.cli.daemon import tell_reload
 from yrnode.cli.reload import text
 from yrnode.components import node as components
 from yrnode.config.load import load
@@ -170,6 +171,35 @@ def test_what_a_node_that_runs_cannot_follow(change, old, new, key):
     assert found["stranded"] == [key]
     assert f"{key} cannot change while anything runs" in told(found)
     assert "systemctl restart" not in told(found)
+
+
+async def test_a_hangup_logs_the_same_and_survives_whatever_the_file_is(file, caplog):
+    caplog.set_level("INFO", "yrnode.run")
+    reload = Reload(loaded(file), lambda: loaded(file), SYSTEMD)
+
+    async def logged():
+        caplog.clear()
+        await tell_reload(reload)
+        return [(r.levelname, r.getMessage()) for r in caplog.records]
+
+    assert await logged() == [("INFO", f"reload: {file}: nothing differs from what yrnode has")]
+    good = file.read_text()
+    file.write_text(good.replace("max-model-len: 4096", "max-model-len: 8192"))
+    lines = await logged()
+    assert ("INFO", "reload:   yrnode restart prefill") in lines
+    assert {level for level, _ in lines} == {"INFO"}
+    file.write_text(good + "surprise: 1\nmore: 2\n")
+    lines = await logged()
+    assert [level for level, _ in lines] == ["WARNING"] * 2
+    assert "surprise" in lines[0][1]
+    file.unlink()
+    assert [level for level, _ in await logged()] == ["WARNING"]
+
+    def burst():
+        raise RuntimeError("a fault of ours")
+
+    reload = burst
+    assert [level for level, _ in await logged()] == ["ERROR"]
 
 
 @pytest.fixture

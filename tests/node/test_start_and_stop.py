@@ -60,6 +60,23 @@ def test_what_a_dead_daemon_left_is_adopted_and_what_died_meanwhile_is_an_ordina
         assert node.left() == []
 
 
+def test_a_hangup_reads_the_file_again_and_ends_nothing() -> None:
+    with yrnode(cluster_text(ranks=1)) as node:
+        node.wait("etcd", lambda: node.component("etcd").get("state") == "ready")
+        before, good = node.component("etcd")["pid"], node.config.read_text()
+        for text, words in (
+            (good, "nothing differs from what yrnode has"),
+            (good + "surprise: 1\n", "surprise"),
+            (good.replace("node_timeout: 5s", "node_timeout: 6s"), f"kill -USR1 {node.process.pid} and yrnode run"),
+        ):
+            node.config.write_text(text)
+            node.process.send_signal(signal.SIGHUP)
+            node.wait(words, lambda words=words: "reload: " in node.tail() and words in node.tail(), 30)
+        assert node.component("etcd")["pid"] == before
+        assert node.stop() == 0
+        assert node.left() == []
+
+
 def test_what_an_operator_stopped_stays_stopped_over_a_new_daemon() -> None:
     with yrnode(cluster_text(ranks=1)) as node:
         node.wait("etcd", lambda: node.component("etcd").get("state") == "ready")
