@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.node import YrNode, cluster_text, yrnode
 from yrnode.process import table
+from yrnode.telemetry.event_file import NAME, read_events
 
 
 def cli(node: YrNode, *words: str) -> tuple[int, str, str]:
@@ -117,6 +118,9 @@ def test_what_a_dead_node_left_is_shown_then_asked_for_then_removed(node: YrNode
         assert orphan.wait(10) == -signal.SIGTERM
         assert not any(Path(p).exists() for paths in [*gone.values(), noted] for p in paths)
         assert code == 1, "the one that is not proven ours is still there"
+        event = read_events(node.dir / "state" / NAME, 1)[0]
+        assert (event.target, event.what) == ("yrnode", "operator-clean")
+        assert f"removed processes {orphan.pid} (sleep)" in event.text
         assert (heir.poll(), shell.poll()) == (None, None)
     finally:
         for child in (orphan, shell, heir):
@@ -144,6 +148,7 @@ def test_etcd_data_of_another_cluster_is_moved_only_when_asked_for_and_meant(nod
     assert data.is_dir()
     _, found = clean(node, "--move-etcd-data", "--yes")
     assert items(found, "etcd data")[0]["removed"] is True
+    assert f"moved aside etcd data {data}" in read_events(node.dir / "state" / NAME, 1)[0].text
     (moved,) = data.parent.glob("etcd.moved-*")
     assert (moved / "member/snap/db").exists()
     assert not data.exists()
