@@ -66,6 +66,9 @@ def test_who_has_not_heard_it_is_named_and_waited_for(said: Said, verb: str) -> 
     code, out, err = said(verb, absent=["n1", "n2"])
     assert (code, err) == (0, f"{verb}: not heard by n1, n2\n")
     assert f"{verb} all: taken" in out
+    assert said("stop", "worker")[0] == 0
+    assert max(Answers.waits) == 5.0
+    assert said(verb, "worker")[0] == 0
     # the daemon looks up who asks, waits for the others, and answers
     assert min(Answers.waits) > HEARD_EVERYWHERE_S + 2
 

@@ -112,8 +112,12 @@ async def test_a_fence_of_what_is_up_or_without_a_store_is_for_later_and_an_unkn
 ) -> None:
     with pytest.raises(UsageError, match="no node 'n7'"):
         await say(node, "fence", "n7")
-    with pytest.raises(NotNow, match="n0 is up"):
+    with pytest.raises(UsageError, match="this is n0"):
         await say(node, "fence", "n0")
+    node._world.board = replace(Board(), nodes={"n1": Peer("there")})
+    with pytest.raises(NotNow, match="n1 is up"):
+        await say(node, "fence", "n1")
+    node._world.board = Board()
     node._world.fresh = False
     with pytest.raises(NotNow, match="store does not answer"):
         await say(node, "fence", "n1")

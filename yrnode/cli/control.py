@@ -14,8 +14,8 @@ from yrnode.cli.table import plain, span
 from yrnode.model.errors import UsageError
 from yrnode.policy.intents import HEARD_EVERYWHERE_S
 
-ANSWER_S = HEARD_EVERYWHERE_S + 5.0
-"""A pause is answered when the other nodes have heard it, or that they have not."""
+ANSWER_S = 5.0
+"""For all but a pause, which is answered only when the other nodes have heard it, or have had the time to."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     daemon would not know it."""
     if args.verb == "fence" and not args.confirm_off:
         raise UsageError(f"fence {args.target}: what still runs there would meet a new life; add --confirm-off")
-    client = Client(find(args), ANSWER_S)
+    heard_s = HEARD_EVERYWHERE_S if args.verb in ("pause", "resume") else 0.0
+    client = Client(find(args), heard_s + ANSWER_S)
     path = f"/control/{args.verb}"
     body = {"target": args.target, "why": args.why}
     radius = client.post(path, {**body, "dry_run": True})

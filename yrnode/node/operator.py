@@ -147,7 +147,9 @@ def _refuse_fence(world: World, node: str) -> None:
     former = {n for g in world.groups.values() for n in g.record.members}
     if node not in former.union(world.peers):
         raise UsageError(f"no node {node!r} in the cluster file; there are: {', '.join(world.peers)}")
-    if node == world.me or node in world.board.nodes:
+    if node == world.me:
+        raise UsageError(f"fence {node}: this is {node}, and its yrnode answers; a fence is for a node that is off")
+    if node in world.board.nodes:
         raise NotNow(f"{node} is up: its key is in the store; a fence is for a node that is off")
     if not world.fresh:
         raise NotNow("the store does not answer: a fence cannot be put there now")
