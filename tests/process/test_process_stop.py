@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import multiprocessing
 import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,49 @@ async def test_an_instance_that_has_ended_stops_at_once(lab: Lab) -> None:
     began = time.monotonic()
     assert await instance.stop(grace_s=30.0) == []
     assert time.monotonic() - began < 5
+
+
+async def test_nothing_left_is_proven_by_one_look(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = lab.start("exit 0")
+    await until(lambda: lab.exits)
+    looks = []
+    monkeypatch.setattr(table, "Look", lambda make=table.Look: looks.append(1) or make())
+    assert await instance.stop(grace_s=30.0) == []
+    assert len(looks) == 1
+
+
+async def test_the_memory_of_one_that_is_ready_for_long_is_looked_at_less_often(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("yrnode.process.instance.mapped_shm", lambda pid: asked.append(pid) or set())
+    instance = await lab.started(UP)
+
+    async def looks(**facts: float) -> int:
+        asked.clear()
+        instance.record = replace(instance.record, **facts)
+        for _ in range(3):
+            assert [p.pid for p in await instance.note(table.Look())] == [instance.pid]
+        return len(asked)
+
+    assert await looks() == 3, "not ready yet"
+    assert await looks(ready_at=time.monotonic()) == 3
+    assert await looks(ready_at=time.monotonic() - 1000) == 0, "looked at just now"
+    monkeypatch.setattr("yrnode.process.instance._MAPS_S", 0.0)
+    assert await looks() == 3
+    monkeypatch.undo()
+    assert (await instance.stop(grace_s=5.0)) == []
+
+
+async def test_a_note_that_comes_too_late_brings_no_record_back(lab: Lab) -> None:
+    instance = await lab.started(UP)
+    late = asyncio.create_task(instance.note())
+    await asyncio.sleep(0)
+    instance.shm = {"/dev/shm/psm_yrnode-test-late"}
+    instance.close()
+    instance.forget()
+    await late
+    assert not instance.path.exists()
 
 
 async def test_letting_go_ends_nothing(lab: Lab) -> None:

@@ -111,3 +111,25 @@ async def test_a_command_line_is_one_line_and_not_long() -> None:
 def test_the_boot_id_stays() -> None:
     assert len(table.boot_id()) == 36
     assert table.boot_id() == table.boot_id()
+
+
+def test_who_comes_during_a_look_is_looked_at_too() -> None:
+    looking = table.scan()
+    found = [next(looking).pid]
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        found += [p.pid for p in looking]
+        assert child.pid in found
+        assert len(set(found)) == len(found)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_one_look_reads_each_mark_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(table, "marks", lambda pid: asked.append(pid) or ("c/n/etcd/ab", "/state"))
+    look = table.Look()
+    assert os.getpid() in {p.pid for p in look.procs}
+    assert {look.marks(os.getpid()) for _ in range(3)} == {("c/n/etcd/ab", "/state")}
+    assert asked == [os.getpid()]

@@ -22,6 +22,7 @@ from yrnode.node.pace import HERE_S
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
 from yrnode.policy.memory import shortage
+from yrnode.process import table
 from yrnode.process.adopt import adopt
 from yrnode.process.exit import Exit
 from yrnode.process.instance import Instance
@@ -209,10 +210,13 @@ class Unit:
             # it is adopted as starting then, and proves itself again
             log.warning("%s: cannot write %s: %s", self.name, e.filename, e.strerror)
 
-    async def note(self) -> None:
-        """Keep what a later daemon needs to know this instance's leftovers by."""
+    async def note(self, look: table.Look) -> None:
+        """Keep what a later daemon needs to know this instance's leftovers by. `look`: of just now."""
         if self._instance is not None:
-            await self._instance.note()
+            await self._instance.note(look)
+
+    async def remember(self) -> None:
+        """Keep what etcd's member is part of."""
         if self._member is not None:
             await self._member.remember()
 

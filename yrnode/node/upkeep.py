@@ -25,7 +25,7 @@ from yrnode.node import starts
 from yrnode.node.pace import HERE_S, pause_s
 from yrnode.node.world import World
 from yrnode.policy import health
-from yrnode.process import rotate
+from yrnode.process import rotate, table
 from yrnode.telemetry.events import EventLog
 
 log = logging.getLogger("yrnode.node")
@@ -47,7 +47,9 @@ def directories(own: Places, world: World) -> dict[str, Path]:
 
 
 class Notes(Protocol):
-    async def note(self) -> None: ...
+    async def note(self, look: table.Look) -> None: ...
+
+    async def remember(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,12 @@ class Upkeep:
         found = await asyncio.to_thread(self._work, outputs)
         for name, (result, culprit) in found.items():
             self._fold(name, result, culprit)
+        # one look at the process table for all: on a large host each takes long
+        look = await asyncio.to_thread(table.Look)
         for unit in self._units.values():
-            await unit.note()
+            await unit.note(look)
+        for unit in self._units.values():
+            await unit.remember()
         self._world.starts = await asyncio.to_thread(self._starts.look, self._world.snapshot(time.monotonic()))
 
     def _fold(self, name: str, result: Result, culprit: str) -> None:

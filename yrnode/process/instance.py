@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import time
@@ -27,6 +28,9 @@ _LAST_WORDS_S = 3.0
 """What a launcher gets to say why the process that it had started has ended."""
 _LOOK_S = 0.02
 _LOOK_LONGEST_S = 0.25
+_NEW_S = 120.0
+_MAPS_S = 30.0
+"""How often it is noted which memory an instance maps that has been ready for longer than `_NEW_S`."""
 
 
 @dataclass
@@ -46,6 +50,8 @@ class Instance:
     shm: set[str] = field(default_factory=set)
     died_hard: bool = False
     _main_ended: Exit | None = None
+    _mapped_at: float = -math.inf
+    _closed: bool = False
     _looking: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
@@ -140,9 +146,10 @@ class Instance:
 
     async def stop(self, grace_s: float, kill_s: float = 5.0) -> list[table.Proc]:
         """End it: TERM, after `grace_s` KILL, until no member is left or `kill_s` is over. Returns who is left."""
-        await self.note()
-        members = await asyncio.to_thread(self.members)
+        members = await self.note()
         self.died_hard = not any(w.exit is None for w in self._watches())
+        if not members:
+            return []
         leaders = {m.pid for m in members if m.pid == m.sid}
         # a leader ends its own children; where it is gone they get their chance to release devices
         asked = [m for m in members if m.pid in leaders or m.sid not in leaders]
@@ -164,29 +171,41 @@ class Instance:
             left = await self._until_empty(min(deadline, time.monotonic() + 0.5))
         return left
 
-    async def note(self) -> None:
-        """Keep what a later daemon needs to know its leftovers by: its shared memory and its own sessions."""
-        shm, sessions = await asyncio.to_thread(self._look)
+    async def note(self, look: table.Look | None = None) -> list[table.Proc]:
+        """Keep what a later daemon needs to know its leftovers by: its shared memory and its own sessions.
+
+        Returns its members. With a `look` of the moment at all processes, memory is looked at less often once the
+        instance has been ready for a while.
+        """
+        now, ready = time.monotonic(), self.record.ready_at
+        maps = look is None or ready is None or now - ready < _NEW_S or now - self._mapped_at >= _MAPS_S
+        members, shm = await asyncio.to_thread(self._look, look, maps)
+        if maps:
+            self._mapped_at = now
         self.shm |= shm
+        if self._closed:
+            # its record is gone, or is its successor's
+            return members
         known = {*self.record.sessions, self.record.launched, self.record.main}
-        new = tuple(i for i in sessions if i not in known)
+        new = tuple(i for p in members if p.pid == p.sid and (i := Ident.of(p)) not in known)
         if new or self.shm != set(self.record.shm):
             # a lost write costs a later daemon some proof, this one nothing
             with contextlib.suppress(OSError):
                 self.keep(replace(self.record, sessions=(*self.record.sessions, *new)[-LONGEST:]))
+        return members
 
-    def _look(self) -> tuple[set[str], list[Ident]]:
-        """Which /dev/shm files the members map, and who of them leads a session.
+    def _look(self, look: table.Look | None, maps: bool) -> tuple[list[table.Proc], set[str]]:
+        """Its members, and which /dev/shm files they map.
 
         What was there before the start is somebody else's, and what is not named as engines name theirs may be too:
         weights may well be kept in /dev/shm.
         """
         shm: set[str] = set()
-        members = self.members()
-        for proc in members:
+        members = members_of(self.record, self.spec.dir, self.spec.log, look)
+        for proc in members if maps else ():
             with contextlib.suppress(OSError):
                 shm |= {n for n in mapped_shm(proc.pid) if n.startswith(SHM_NAMES)}
-        return shm - set(self.record.shm_before), [Ident.of(p) for p in members if p.pid == p.sid]
+        return members, shm - set(self.record.shm_before)
 
     async def _until_empty(
         self, deadline: float, hopeless: Callable[[list[table.Proc]], bool] = lambda _: False
@@ -205,6 +224,7 @@ class Instance:
 
     def close(self) -> None:
         """Stop watching; the processes are left as they are, but what has ended is reaped."""
+        self._closed = True
         if self._looking is not None:
             self._looking.cancel()
         for watch in self._watches():
@@ -212,20 +232,21 @@ class Instance:
             watch.close()
 
 
-def members_of(record: Record, directory: Path, log: Path | None) -> list[table.Proc]:
+def members_of(record: Record, directory: Path, log: Path | None, look: table.Look | None = None) -> list[table.Proc]:
     """The living processes of a recorded instance. `directory` and `log` are the component's."""
     if record.boot != table.boot_id():
         return []
+    look = look or table.Look()
     idents = (record.launched, record.main, *record.sessions)
     roots = {i.pid for i in idents if i is not None and not _reused(i)}
     mine = (record.mark, record.home)
     found: list[table.Proc] = []
     marked: list[table.Proc] = []
-    for proc in table.scan():
+    for proc in look.procs:
         if proc.start_ticks >= record.began and proc.state not in "ZX":
             if proc.sid in roots:
                 found.append(proc)
-            elif table.marks(proc.pid) == mine:
+            elif look.marks(proc.pid) == mine:
                 marked.append(proc)
     if marked:
         found += proof.sort(marked, found, directory, log).own
@@ -281,18 +302,18 @@ def mapped_shm(pid: int) -> set[str]:
     found: set[str] = set()
     renamed: set[tuple[int, int]] = set()
     try:
-        with open(f"/proc/{pid}/maps", "rb") as f:
-            for line in f:
-                fields, slash, name = line.rstrip(b"\n").partition(_SHM.encode())
-                if not slash or b"/" in name:
-                    continue
-                if not name.endswith(b" (deleted)"):
-                    found.add(_SHM + os.fsdecode(name))
-                elif name.startswith(b"sem."):
-                    # whoever makes a semaphore maps it under a passing name, before it is linked to its own
-                    device, inode = fields.split()[3:5]
-                    major, minor = device.split(b":")
-                    renamed.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
+        maps = table.content(f"/proc/{pid}/maps")
+        for line in maps.split(b"\n") if _SHM.encode() in maps else ():
+            fields, slash, name = line.partition(_SHM.encode())
+            if not slash or b"/" in name:
+                continue
+            if not name.endswith(b" (deleted)"):
+                found.add(_SHM + os.fsdecode(name))
+            elif name.startswith(b"sem."):
+                # whoever makes a semaphore maps it under a passing name, before it is linked to its own
+                device, inode = fields.split()[3:5]
+                major, minor = device.split(b":")
+                renamed.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
     except (FileNotFoundError, ProcessLookupError):
         pass
     return found | _named(renamed) if renamed else found

@@ -15,6 +15,8 @@ from yrnode.model.secrets import cover_argv
 MARK = b"YRNODE_INSTANCE"
 HOME = b"YRNODE_HOME"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_MOST_LISTS = 10
+"""Of one look: a host may start processes all the time."""
 _EXEC_PAUSES_S = (0.0, 0.001, 0.002, 0.005)
 
 
@@ -41,8 +43,7 @@ class Proc:
 def read(pid: int) -> Proc | None:
     """The process, or None where there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as f:
-            text = f.read().decode("utf-8", "replace")
+        text = content(f"/proc/{pid}/stat").decode("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # comm may hold blanks and brackets: it ends at the last one
@@ -61,11 +62,31 @@ def read(pid: int) -> Proc | None:
 
 
 def scan() -> Iterator[Proc]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
+    """Every process. Who came during the look is looked at too: a child of one that was read is not missed when its
+    parent has ended by then."""
+    seen: set[str] = set()
+    for _ in range(_MOST_LISTS):
+        new = [entry for entry in os.listdir("/proc") if entry.isdigit() and entry not in seen]
+        if not new:
+            return
+        seen.update(new)
+        for entry in new:
             proc = read(int(entry))
             if proc is not None:
                 yield proc
+
+
+class Look:
+    """All processes at one moment, for many questions: a process's marks are read once at most."""
+
+    def __init__(self) -> None:
+        self.procs = list(scan())
+        self._marks: dict[int, tuple[str, str]] = {}
+
+    def marks(self, pid: int) -> tuple[str, str]:
+        if pid not in self._marks:
+            self._marks[pid] = marks(pid)
+        return self._marks[pid]
 
 
 def marks(pid: int) -> tuple[str, str]:
@@ -100,8 +121,19 @@ def _environ(pid: int) -> list[bytes]:
 
 
 def _read_environ(pid: int) -> bytes:
-    with open(f"/proc/{pid}/environ", "rb") as f:
-        return f.read()
+    return content(f"/proc/{pid}/environ")
+
+
+def content(path: str) -> bytes:
+    """Of a small file that the kernel makes up: `open` costs half as much again. OSError as there."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
 
 
 def alive(proc: Proc) -> bool:
