@@ -35,13 +35,19 @@ def test_each_way_in_which_a_directory_cannot_be_written(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     with tmpfs("64m") as folder:
         assert disk.probe("log_dir", folder, "").verdict is Verdict.OK
-        fill(folder)
+        filler = fill(folder)
         assert disk.probe("log_dir", folder, "worker writes 13.0 MB/s").evidence == (
             f"log_dir {folder} is full: 0.0 MB free; worker writes 13.0 MB/s"
         )
         assert disk.why_unwritable([folder]) == f"{folder} is full: 0.0 MB free"
+        os.truncate(filler, filler.stat().st_size - MB // 2)
+        assert disk.why_unwritable([folder]) == f"{folder} is full: 0.5 MB free", "no room for what a start writes"
+        os.truncate(filler, filler.stat().st_size - 2 * MB)
+        assert disk.why_unwritable([tmp_path, folder]) == ""
+        assert list(folder.iterdir()) == [filler]
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
         assert disk.probe("run_dir", folder, "").evidence == f"run_dir {folder} is on a read-only file system"
+        assert disk.why_unwritable([folder]) == f"{folder} is full: 2.5 MB free"
     with tmpfs("64m,nr_inodes=66") as folder:
         for i in range(10):
             (folder / str(i)).touch()

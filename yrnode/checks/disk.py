@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,11 +38,11 @@ def probe(name: str, path: Path, writer: str) -> Result:
 
 
 def why_unwritable(paths: Iterable[Path]) -> str:
-    """Empty when a file can be written to each of the directories, which are made where need be."""
+    """Empty when there is room for a start in each of the directories, which are made where need be."""
     for path in paths:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            _write(path / _PROBE, START_BYTES)
+            _reserve(path / _PROBE)
         except OSError as e:
             return f"{path} {why_not(path, e)}"
     return ""
@@ -66,12 +66,23 @@ def _full(room: os.statvfs_result) -> str:
     return ""
 
 
-def _write(path: Path, size: int = 4096) -> None:
+def _write(path: Path) -> None:
+    with _file(path) as fd:
+        os.write(fd, b"x" * 4096)
+        os.fsync(fd)
+
+
+def _reserve(path: Path) -> None:
+    """Room is promised by the file system, not written: before each start there is no time for a slow disk."""
+    with _file(path) as fd:
+        os.posix_fallocate(fd, 0, START_BYTES)
+
+
+@contextlib.contextmanager
+def _file(path: Path) -> Iterator[int]:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        while size > 0:
-            size -= os.write(fd, b"x" * min(size, _MB))
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)
         # a start and the watch over the disks may look at the same moment
