@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.checks.conftest import TARGET, tools
+from tests.checks.conftest import TARGET, Clock, tools
 from tests.process.lab import until
 from tests.support.etcd import Etcd, start_etcd
 from yrnode.checks.etcd import EtcdAlarmCheck, EtcdReadCheck, EtcdWriteCheck, alarm_words, cure
@@ -175,12 +175,16 @@ class FakeStore:
         self.value = value
         self.error = error
         self.asked = ""
+        self.revision = 1
+        self.values = 0
 
-    async def get(self, key: str) -> KeyValue | None:
+    async def get(self, key: str, *, keys_only: bool = False) -> KeyValue | None:
         self.asked = key
         if self.error:
             raise self.error
-        return None if self.value is None else KeyValue(key, self.value, 1, 1, 1)
+        self.values += not keys_only
+        value = b"" if keys_only else self.value
+        return None if self.value is None or value is None else KeyValue(key, value, 1, self.revision, self.revision)
 
     async def put(self, key: str, value: bytes) -> int:
         return 1
@@ -267,8 +271,28 @@ async def test_a_store_that_does_not_answer_says_nothing_about_the_worker() -> N
             assert (result.verdict, str(error) in result.evidence) == (Verdict.UNKNOWN, True)
 
 
+async def test_the_ring_is_read_whole_when_it_was_written_and_now_and_then() -> None:
+    store, clock = FakeStore(member(ADDRESS)), Clock()
+    check = RingCheck(spec(**PARAMS), replace(tools(store=store, steady_s=STEADY_S), pulse=clock))
+
+    async def looks(count: int) -> list[str]:
+        return [(await check.probe(TARGET)).verdict.value for _ in range(count)]
+
+    assert (await looks(3), store.values) == (["ok"] * 3, 1)
+    store.value, store.revision = member("10.0.0.2:1848"), 2
+    assert (await looks(3), store.values) == (["fail"] * 3, 2)
+    store.value = None
+    assert (await looks(1), store.values) == (["fail"], 2)
+    store.value, store.revision = member(ADDRESS), 3
+    assert (await looks(2), store.values) == (["ok"] * 2, 3)
+    # another store that counts as far
+    store.value = member("10.0.0.2:1848")
+    clock.now += 60
+    assert (await looks(2), store.values) == (["fail"] * 2, 4)
+
+
 class SilentStore:
-    async def get(self, key: str) -> KeyValue | None:
+    async def get(self, key: str, *, keys_only: bool = False) -> KeyValue | None:
         await asyncio.sleep(30)
         return None
 

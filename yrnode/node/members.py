@@ -63,6 +63,7 @@ class Membership:
         address, port = cluster.nodes[node].address, cluster.etcd.peer_port
         self._word = PeerWord(cluster.cluster, address, port, trust.server_context())
         self._told = ""
+        self._remembered: tuple[str, str] | None = None
         self._heard: dict[str, Heard] = {}
         self._silent_since: dict[str, float] = {}
         self._settling: asyncio.Task[Any] | None = None
@@ -218,18 +219,23 @@ class Membership:
     # what is kept
 
     async def remember(self) -> None:
-        """Now and then, while the member is ready: keep what it is part of."""
-        if self._view.state is not State.READY:
+        """Now and then, while the member is ready: keep what it is part of, which only another start or another store
+        can change."""
+        life = self._view.instance, self._world.board.store_id
+        if self._view.state is not State.READY or self._remembered == life:
             return
         now = await self._members.identity(self._clients[self._node], self._key)
-        if now is None or now == self._kept or not now.store:
+        if now is None or not now.store:
             return
-        try:
-            atomic.write(self._record, {"cluster": now.cluster, "member": now.member, "store": now.store})
-        except OSError as e:
-            log.warning("cannot write %s: %s", e.filename, e.strerror)
-        else:
+        if now != self._kept:
+            try:
+                atomic.write(self._record, {"cluster": now.cluster, "member": now.member, "store": now.store})
+            except OSError as e:
+                log.warning("cannot write %s: %s", e.filename, e.strerror)
+                return
             self._kept = now
+        if now.store == life[1]:
+            self._remembered = life
 
     def _load(self) -> Kept | None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from yrnode.checks.etcd import alarm_words, cure
 from yrnode.model.cause import Cause, Reason
@@ -47,13 +48,13 @@ class StoreWrites:
             await asyncio.sleep(pause_s(time.monotonic(), PERIOD_S))
 
     async def _look(self) -> None:
-        status = await self._store.status()
-        if status.alarms is None:
-            return
+        alarms = await self._store.alarms()
         before = self._world.store_refusal
-        if status.alarms:
+        if alarms:
+            # the cure names a revision
+            status = replace(await self._store.status(), alarms=alarms)
             now = time.monotonic() if before is None else before.since
-            found = Refusal(now, alarm_words(status.alarms), cure(status, self._etcdctl))
+            found = Refusal(now, alarm_words(alarms), cure(status, self._etcdctl))
             self._world.store_refusal = found
             if before is None or before.text != found.text:
                 # the size of a full database moves with each look, the alarm does not

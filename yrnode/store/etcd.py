@@ -10,6 +10,7 @@ from yrnode.store import wire
 from yrnode.store.caller import Caller, Messages, within
 from yrnode.store.errors import LeaseGone, RevisionGone, StoreUnavailable
 from yrnode.store.interface import (
+    Alarm,
     Compare,
     Delete,
     Event,
@@ -36,8 +37,8 @@ class EtcdStore:
         self._watch_idle_s = watch_idle_s
         self._watches: set[Watch] = set()
 
-    async def get(self, key: str) -> KeyValue | None:
-        return await self._caller.call(wire.get(key), idempotent=True)
+    async def get(self, key: str, *, keys_only: bool = False) -> KeyValue | None:
+        return await self._caller.call(wire.get(key, keys_only=keys_only), idempotent=True)
 
     async def list(self, prefix: str, *, revision: int = 0) -> Listing:
         return await self._caller.call(wire.listing(prefix, revision), idempotent=True)
@@ -73,10 +74,16 @@ class EtcdStore:
         half_s = self._caller.timeout_s / 2
         status = await self._caller.call(wire.status(), idempotent=True, timeout_s=half_s)
         try:
-            alarms = await self._caller.call(wire.alarms(), idempotent=True, timeout_s=half_s)
+            alarms = await self._alarms(half_s)
         except StoreUnavailable:
             return status
         return replace(status, alarms=alarms)
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        return await self._alarms(self._caller.timeout_s)
+
+    async def _alarms(self, timeout_s: float) -> tuple[Alarm, ...]:
+        return await self._caller.call(wire.alarms(), idempotent=True, timeout_s=timeout_s)
 
     def watch(self, prefix: str, since: Listing | None = None) -> Watch:
         watch = Watch(self, prefix, since, idle_s=self._watch_idle_s, on_close=self._watches.discard)

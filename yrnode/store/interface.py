@@ -197,8 +197,8 @@ class Store(Protocol):
     nothing else. A write whose answer was lost is never repeated.
     """
 
-    async def get(self, key: str) -> KeyValue | None:
-        """The key, or None where it does not exist."""
+    async def get(self, key: str, *, keys_only: bool = False) -> KeyValue | None:
+        """The key, or None where it does not exist. With `keys_only` its value is left out, which may be large."""
         ...
 
     async def list(self, prefix: str, *, revision: int = 0) -> Listing:
@@ -237,6 +237,10 @@ class Store(Protocol):
 
     async def status(self) -> Status:
         """Version, sizes, leader and alarms."""
+        ...
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        """The alarms of all members, which takes a quorum."""
         ...
 
     def watch(self, prefix: str, since: Listing | None = None) -> Watch:

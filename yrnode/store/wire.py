@@ -37,8 +37,9 @@ class Request(Generic[T_co]):
     parse: Callable[[Json], T_co]
 
 
-def get(key: str) -> Request[KeyValue | None]:
-    return Request("kv/range", _where(key), lambda answer: next(iter(_key_values(answer)), None))
+def get(key: str, *, keys_only: bool = False) -> Request[KeyValue | None]:
+    body = {**_where(key), "keys_only": True} if keys_only else _where(key)
+    return Request("kv/range", body, lambda answer: next(iter(_key_values(answer)), None))
 
 
 def listing(prefix: str, revision: int) -> Request[Listing]:
