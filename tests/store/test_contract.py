@@ -327,6 +327,20 @@ async def test_a_transaction_arrives_whole(connect: Connect, etcd: Etcd, prefix:
         )
 
 
+async def test_what_has_come_meanwhile_is_one_batch(connect: Connect, etcd: Etcd, prefix: str) -> None:
+    store = connect(etcd.url)
+    async with store.watch(prefix, await store.list(prefix)) as watch:
+        last = [await store.put(f"{prefix}{i}", b"x") for i in range(20)][-1]
+        await until(lambda: watch._revision == last)
+        batch = await asyncio.wait_for(anext(watch), 5)
+        assert [event.key for event in batch] == [f"{prefix}{i}" for i in range(20)]
+        await store.put(prefix, b"more")
+        await until(lambda: watch._revision > last)
+        await watch.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(watch)
+
+
 async def test_a_wait_that_is_given_up_loses_no_event(connect: Connect, etcd: Etcd, prefix: str) -> None:
     store = connect(etcd.url)
     async with store.watch(prefix, await store.list(prefix)) as watch:

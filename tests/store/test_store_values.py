@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from yrnode.model.board import Board
+from yrnode.model.group import Member, Phase
 from yrnode.store import ClusterKeys, DatasystemKeys, Delete, KeyValue, Listing, ring_has
 from yrnode.store.backoff import Backoff
+from yrnode.store.board import fold
+from yrnode.store.codec import dump, member_dict
+from yrnode.store.interface import Event
 from yrnode.store.keys import range_end
 from yrnode.store.watch import difference
 
@@ -140,3 +145,23 @@ def test_backoff_grows_stays_bounded_and_differs() -> None:
     assert len(set(waits)) > 40
     backoff.reset()
     assert backoff.next_s() <= 0.1
+
+
+WORD = st.tuples(st.sampled_from(["p", "d"]), st.sampled_from(["n0", "n1", "n2"]), st.none() | st.sampled_from(Phase))
+
+
+@given(st.lists(WORD, max_size=12))
+def test_events_at_once_are_the_same_as_one_by_one(words: list[tuple[str, str, Phase | None]]) -> None:
+    keys = ClusterKeys("c")
+    events = []
+    for i, (group, node, phase) in enumerate(words):
+        key = keys.member(group, node)
+        value = b"" if phase is None else dump(member_dict(Member(i, phase)))
+        events.append(Event(key, i, None if phase is None else KeyValue(key, value, i, i, 1)))
+    before = fold(Board(), events[:3], keys)
+    kept = {group: dict(part) for group, part in before.members.items()}
+    one_by_one = before
+    for event in events[3:]:
+        one_by_one = fold(one_by_one, [event], keys)
+    assert fold(before, events[3:], keys) == one_by_one
+    assert before.members == kept, "a board that somebody holds does not change"

@@ -19,6 +19,8 @@ def fold(board: Board, events: Iterable[Event], keys: ClusterKeys) -> Board:
     """The board after these events. A value that cannot be read counts as no key: it is never acted on."""
     records, members = dict(board.records), dict(board.members)
     intents, fences, nodes = dict(board.intents), dict(board.fences), dict(board.nodes)
+    # with hundreds of nodes one copy of a group's part is enough for all events
+    parts: dict[str, dict[str, Any]] = {}
     store_id, revision = board.store_id, board.revision
     for event in events:
         # after a store was replaced the numbers may go back
@@ -31,9 +33,9 @@ def fold(board: Board, events: Iterable[Event], keys: ClusterKeys) -> Board:
                 record = _read(codec.record_of, kv)
                 _put(records, group, Stored(record, kv.mod_revision) if record is not None and kv else None)
             case ("groups", group, "members", node):
-                part = dict(members.get(group, {}))
-                _put(part, node, _read(codec.member_of, kv))
-                members[group] = part
+                if group not in parts:
+                    members[group] = parts[group] = dict(members.get(group, {}))
+                _put(parts[group], node, _read(codec.member_of, kv))
             case ("intents", target):
                 _put(intents, target, _read(codec.intent_of, kv, kv.mod_revision if kv else 0))
             case ("fenced", node):

@@ -40,6 +40,10 @@ class Messages(Protocol):
 
     async def next(self) -> Json: ...
 
+    def waiting(self) -> bool:
+        """Whether another one is here already, so that `next` would not wait."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -135,14 +135,15 @@ class EtcdStream:
             raise self._broken("does not begin with 'created'")
 
     async def next(self) -> tuple[Event, ...]:
-        while True:
+        events: list[Event] = []
+        # where hundreds of nodes speak at once, what has come is one step for whoever listens
+        while not events or self._messages.waiting():
             message = await self._message()
             try:
-                events = self._request.parse(message)
+                events += self._request.parse(message)
             except (KeyError, ValueError, TypeError, AttributeError) as error:
                 raise self._broken(f"not a message of etcd: {error!r}") from error
-            if events:
-                return events
+        return tuple(events)
 
     async def probe(self) -> Fingerprint:
         return await self._caller.call_at(self._endpoint, wire.fingerprint(self._prefix))

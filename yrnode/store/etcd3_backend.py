@@ -247,6 +247,9 @@ class Stream:
         self._wanted.put(wanted)
         return await wanted
 
+    def waiting(self) -> bool:
+        return False
+
     async def close(self) -> None:
         for end in (self._wanted, self._words):
             end.put(None)

@@ -99,6 +99,9 @@ class Lines:
             raise self._ended(words or f"not a message of etcd: {text[:80]!r}")
         return result
 
+    def waiting(self) -> bool:
+        return b"\n" in self._buffer
+
     async def close(self) -> None:
         self._response.close()
 

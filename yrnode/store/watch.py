@@ -36,7 +36,7 @@ def fingerprint(known: Mapping[str, KeyValue]) -> Fingerprint:
 
 
 class Watch:
-    """An async iterator over batches of events: whole revisions, never half a transaction.
+    """An async iterator over batches of events: whole revisions, never half a transaction, all that has come so far.
 
     It never ends by itself. When the store comes back it goes on where it stopped. Where that is impossible (the
     revision was compacted, or the store was wiped or restored) it lists again and delivers the difference from what
@@ -82,7 +82,14 @@ class Watch:
         if not batch:  # put by close()
             self._batches.put_nowait(batch)
             raise StopAsyncIteration
-        return batch
+        found = list(batch)
+        while not self._batches.empty():
+            batch = self._batches.get_nowait()
+            if not batch:
+                self._batches.put_nowait(batch)
+                break
+            found += batch
+        return tuple(found)
 
     async def __aenter__(self) -> Watch:
         self.start()
