@@ -20,7 +20,7 @@ from tests.api.fake import PROVEN, FakeNode, snapshot, spec, view
 from tests.support.etcd import free_port
 from yrnode.api.app import now_status
 from yrnode.api.server import Api
-from yrnode.cli.picture import phases, picture, worst
+from yrnode.cli.picture import picture, worst
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.group import GroupRecord, Stage
 from yrnode.model.starts import Starts
@@ -114,14 +114,6 @@ def test_the_worst_check_is_named():
     }
     assert worst({"checks": checks}) == "check c fails: no progress (and 1 more)"
     assert worst({"checks": {"a": checks["a"]}}) == ""
-
-
-def test_many_nodes_in_few_words():
-    assert phases({"n0": "ready"}) == "ready"
-    assert phases({f"n{i}": "ready" for i in range(8)}) == "8 ready"
-    mixed = {f"n{i}": "starting" if i in (2, 5) else "ready" for i in range(8)}
-    assert phases(mixed) == "6 ready, 2 starting (n2 n5)"
-    assert phases({}) == ""
 
 
 def test_peers_and_a_failing_check_beside_a_ready_component(tmp_path):

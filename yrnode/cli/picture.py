@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from yrnode.cli import nodes
 from yrnode.cli.table import ago, plain
 
 if TYPE_CHECKING:
@@ -93,31 +94,20 @@ def _groups(s: Status, width: int) -> list[RenderableType]:
     table = _table("group", "gen", "stage", "phases", "waits for", *(("cause",) if width >= WIDE else ()))
     for name, g in s["groups"].items():
         waits = "; ".join(
-            filter(None, (", ".join(g["waiting_for"]), "" if width >= WIDE else why({"progress": g.get("progress")})))
+            filter(None, (nodes.few(g["waiting_for"]), "" if width >= WIDE else why({"progress": g.get("progress")})))
         )
         more = (why(g),) if width >= WIDE else ()
-        _row(table, name, g["generation"], _styled(g["stage"]), phases(g["phases"]), waits, *more)
+        _row(table, name, g["generation"], _styled(g["stage"]), nodes.phases(g["phases"]), waits, *more)
     return [_gap(), table]
 
 
-def phases(by_node: dict[str, str]) -> str:
-    """How far the nodes are, in few words: of many nodes, who differs from the most."""
-    if len(by_node) == 1:
-        return next(iter(by_node.values()))
-    nodes: dict[str, list[str]] = {}
-    for node, phase in by_node.items():
-        nodes.setdefault(phase, []).append(node)
-    most = max(nodes, key=lambda p: len(nodes[p]), default="")
-    return ", ".join(f"{len(n)} {p}" + ("" if p == most else f" ({' '.join(n)})") for p, n in nodes.items())
-
-
 def _peers(s: Status, width: int) -> list[RenderableType]:
-    if not s["peers"]:
+    rows = nodes.peers(s)
+    if not rows:
         return []
-    table = _table("node", "is", "since", "yrnode", "differs")
-    for name, p in s["peers"].items():
-        since = ago(p["absent_since"], s["at"]) if p["absent_since"] else None
-        _row(table, name, _styled(peer_word(p)), since, p["version"], ", ".join(map(str, p["differs"])))
+    table = _table(*nodes.PEERS)
+    for name, word, *more in rows:
+        _row(table, name, _styled(word), *more)
     return [_gap(), table]
 
 
@@ -165,11 +155,3 @@ def _short(text: str) -> Text:
     from rich.text import Text
 
     return Text(plain(text), no_wrap=True, overflow="ellipsis")
-
-
-def peer_word(p: dict[str, Any]) -> str:
-    if p["fenced"]:
-        return "fenced"
-    if p["up"] is None:
-        return "unknown"
-    return "up" if p["up"] else "absent"

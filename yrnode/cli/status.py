@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from yrnode.cli import nodes
 from yrnode.cli.client import Client
 from yrnode.cli.place import find
 from yrnode.cli.table import ago, cut, plain, span, table
@@ -44,6 +45,8 @@ def text(status: dict[str, Any]) -> list[str]:
     lines += [*notes(status), "", *_components(status["components"], now)]
     if status["groups"]:
         lines += ["", *_groups(status["groups"])]
+    if peers := nodes.peers(status):
+        lines += ["", *table(nodes.PEERS, peers)]
     if status.get("router"):
         lines += ["", *_router(status["router"])]
     failing = _failing({**status["components"], "node": {"checks": status.get("node_checks", {})}})
@@ -116,13 +119,13 @@ def _groups(groups: dict[str, Any]) -> list[str]:
             name,
             g["stage"],
             g["generation"],
-            " ".join(g["phases"].values()),
-            ", ".join(g["waiting_for"]),
+            nodes.phases(g["phases"]),
+            nodes.few(g["waiting_for"]),
             why(g),
         )
         for name, g in groups.items()
     ]
-    return table(("group", "stage", "gen", "here", "waits for", "cause"), rows)
+    return table(("group", "stage", "gen", "phases", "waits for", "cause"), rows)
 
 
 def _router(router: dict[str, Any]) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any
 from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import NotGood
-from yrnode.cli.picture import Status, peer_word, picture
+from yrnode.cli.nodes import peer_word, phases
+from yrnode.cli.picture import Status, picture
 from yrnode.cli.place import Place
 from yrnode.cli.table import plain, span
 
@@ -86,7 +87,7 @@ def _words(feed: Feed) -> dict[str, str]:
         late = " LATE" if (c.get("progress") or {}).get("late") else ""
         found[name] = f"{c['state']}{late}" + (f": {c['reason']}" if c["state"] not in ("ready", "starting") else "")
     for name, g in s["groups"].items():
-        found[f"group {name}"] = f"generation {g['generation']} {g['stage']} {' '.join(g['phases'].values())}"
+        found[f"group {name}"] = f"generation {g['generation']} {g['stage']} {phases(g['phases'])}"
     for name, p in s["peers"].items():
         found[f"node {name}"] = peer_word(p)
     return found
