@@ -15,7 +15,7 @@ PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")])
 _CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 _COMMAND = re.compile(r"(?:^|[\s(/&])yrnode ([a-z][a-z-]*)((?: (?!&&)[^\n|#;&)]*)?)")
 _FLAG = re.compile(r"(?:^| )\[?(--?[a-z][a-z-]*)")
-_FILE = re.compile(r"(?<![\w./-])((?:packaging|systemd|config|docs)/[\w./-]*\w)")
+FILE = re.compile(r"(?<![\w./-])((?:packaging|systemd|config|docs)/[\w./-]*\w)")
 
 
 def code(text: str) -> Iterator[str]:
@@ -47,7 +47,7 @@ def test_commands_are_as_the_program_has_them(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_files_are_there(page: Path) -> None:
-    named = {name for line in code(page.read_text("utf-8")) for name in _FILE.findall(line)}
+    named = {name for line in code(page.read_text("utf-8")) for name in FILE.findall(line)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import zipfile
@@ -12,6 +13,8 @@ import packages
 import pytest
 import wheelhouse
 
+from tests.docs.test_docs_commands import FILE, code
+from tests.docs.test_docs_links import links
 from tests.support.prometheus import load
 from yrnode.config.cluster import Cluster
 
@@ -38,8 +41,64 @@ def test_each_place_is_taken_once() -> None:
     assert len(set(places)) == len(places)
 
 
+SHARE = "/usr/share/doc/yrnode"
+SOURCE_ONLY = ("packaging/requirements/", "docs/cluster_file.py")
+"""The pages name these beside `pip install .`, which takes the source, and as what a page is written by."""
+
+
+def installed(packager: str) -> set[str]:
+    """The files of a package that come from the repository, by where they are installed."""
+    found = set()
+    for entry in NFPM["contents"]:
+        src, dst = entry.get("src", ""), entry["dst"]
+        if entry.get("type") or src.startswith("${STAGE}/") or entry.get("packager", packager) != packager:
+            continue
+        # nfpm: many files go below a directory
+        found |= {dst + path.name for path in ROOT.glob(src)} if dst.endswith("/") else {dst}
+    return found
+
+
+def resolved(path: str) -> str:
+    """With the symbolic links that the package installs."""
+    path = os.path.normpath(path)
+    for entry in NFPM["contents"]:
+        if entry.get("type") == "symlink" and path.startswith(entry["dst"] + "/"):
+            target = os.path.normpath(os.path.join(os.path.dirname(entry["dst"]), entry["src"]))
+            path = target + path.removeprefix(entry["dst"])
+    return path
+
+
+def dead(page: str, text: str, packager: str) -> list[str]:
+    """What an installed page links to, or names as a file of ours, that is not installed."""
+    there = installed(packager)
+    found = {os.path.join(os.path.dirname(page), link.partition("#")[0] or page) for link in links(text)}
+    if not page.endswith("ARCHITECTURE.md"):
+        # that one is a map of the source
+        named = {name for line in code(text) for name in FILE.findall(line)}
+        found |= {f"{SHARE}/{name}" for name in named if not name.startswith(SOURCE_ONLY)}
+    whole = {path: resolved(path) for path in found}
+    return sorted(
+        path for path, at in whole.items() if at not in there and not any(f.startswith(at + "/") for f in there)
+    )
+
+
+@pytest.mark.parametrize("packager", packages.SLOTS)
+def test_what_the_installed_pages_name_is_installed(packager: str) -> None:
+    pages = {p: p.removeprefix(SHARE + "/") for p in installed(packager) if p.endswith(".md")}
+    assert {"README.md", "README.zh-CN.md", "docs/containers.md"} <= set(pages.values())
+    assert {p: missing for p, own in pages.items() if (missing := dead(p, (ROOT / own).read_text(), packager))} == {}
+
+
+def test_a_page_that_names_what_is_not_installed_is_seen() -> None:
+    text = "[a](../packaging/prometheus/alerts.yaml) [b](../Makefile) `packaging/tools/x.py` `config/local-demo.yaml`"
+    assert dead(f"{SHARE}/docs/x.md", text, "deb") == [
+        f"{SHARE}/docs/../Makefile",
+        f"{SHARE}/packaging/tools/x.py",
+    ]
+
+
 def test_the_unit_starts_what_the_package_installs() -> None:
-    (link,) = [e for e in NFPM["contents"] if e.get("type") == "symlink"]
+    (link,) = [e for e in NFPM["contents"] if e["dst"] == "/usr/bin/yrnode"]
     assert re.findall(r"^ExecStart=(\S+)", UNIT, re.MULTILINE) == [link["dst"]]
     assert "root=/usr/lib/yrnode\n" in script("setup")
     assert link["src"] == "/usr/lib/yrnode/venv/bin/yrnode"
