@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.fake import OK, FakeNode, snapshot, view
+from tests.support.event_words import UnknownWord, event_words, words_of
 from yrnode.api import cache, page
 from yrnode.api.app import now_status
 from yrnode.model.cause import Cause, Reason
@@ -85,8 +86,33 @@ def test_every_state_has_a_word_in_chinese():
     words = (WEB / "words.js").read_text()
     drawn = (WEB / "draw.js").read_text()
     kinds = (State, Plane, Move, Phase, Stage, Meaning, GroupMove, Verdict)
-    asked = {word.value for kind in kinds for word in kind} | set(re.findall(r'\bt\("([^"]+)"\)', drawn))
+    told = re.findall(r'\b(?:t|state|fact|section)\("([^"]+)"', drawn)
+    told += [
+        word for inside in re.findall(r"\bt\(([^()]*\?[^()]*)\)", drawn) for word in re.findall(r'"([^"]+)"', inside)
+    ]
+    assert {"ready", "Nodes", "paused", "store answers"} <= set(told)
+    asked = {word.value for kind in kinds for word in kind} | event_words()
+    # the same in every language
+    asked |= set(told) - {"pid", "yrnode"}
     assert [word for word in sorted(asked) if f'"{word}": "' not in words] == []
+
+
+def test_a_new_word_of_an_event_is_asked_for():
+    text = """
+class A:
+    def one(self):
+        self._events.emit("yrnode", "first", cause)
+        what = "second" if x else "third"
+        self.events.emit(target, what, cause)
+        self._say("node", "fourth")
+    def _say(self, of, word):
+        self._events.emit(of, word, cause, instance="")
+    def emit(self, record):
+        super().emit(record)
+"""
+    assert words_of(text, "a.py") == {"first", "second", "third", "fourth"}
+    with pytest.raises(UnknownWord, match=r"a\.py:4: some\.thing"):
+        words_of(text.replace('"first"', "some.thing"), "a.py")
 
 
 def luminance(colour):

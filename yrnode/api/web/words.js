@@ -17,7 +17,12 @@ const ZH = {
   "clean": "清理", "recover": "恢复", "rest": "静止", "wait": "等待", "give-up": "放弃", "hold": "受阻", "lost": "丢失",
   "check-failed": "检查失败", "check-passed": "检查恢复", "not-ready": "未就绪", "drill": "演练", "adopted": "已接管", "forgive": "故障清零",
   "learn": "获知", "put-back": "写回", "tell": "告知", "refuses-writes": "拒绝写入", "replaced": "被替换", "held-up": "受阻",
-  "operator-drain": "排空", "operator-clean": "清理残留", "left-router": "已离开路由", "detached": "已脱离", "record": "记录", "clean-up": "清理",
+  "operator-drain": "操作员排空", "operator-clean": "操作员清理残留", "left-router": "已离开路由", "detached": "已脱离", "record": "记录", "clean-up": "清理",
+  "operator-start": "操作员启动", "operator-stop": "操作员停止", "operator-restart": "操作员重启", "operator-pause": "操作员暂停",
+  "operator-resume": "操作员恢复", "operator-fence": "操作员隔离", "unfence": "解除隔离", "heed": "接受指令", "say": "发布指令", "refused": "已拒绝",
+  "drained": "排空完成", "drain-timeout": "排空超时", "closing": "开始退出", "round-failed": "决策轮出错", "protocol": "协议版本",
+  "takes-writes": "恢复写入", "member-in": "加入路由", "member-out": "移出路由", "member-start": "成员启动", "member-new": "新建集群",
+  "member-join": "成员加入", "member-aside": "数据移开", "member-remove": "移除成员", "member-add": "添加成员", "member-wait": "成员等待",
   "hits": "命中", "cold": "尚无内容", "no-hits": "无命中", "connector-off": "未查询外部缓存", "worker-away": "缓存进程不在",
   "not-configured": "未配置", "idle": "空闲", "no-data": "无数据",
 };
