@@ -12,7 +12,7 @@ from tests.api.fake import BAD, snapshot, view
 from tests.support.prometheus import PROMTOOL, needs_promtool
 from yrnode.model.board import Board, Peer
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.group import GroupRecord, Member, Phase, Stage
+from yrnode.model.group import GroupKind, GroupRecord, Member, Phase, Stage
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally
 from yrnode.telemetry.metrics import Metrics
@@ -112,7 +112,7 @@ def value(metrics, name, **labels):
         ("loop_duration_seconds_count", {}, 1),
         ("loop_duration_seconds_bucket", {"le": "0.001"}, 0),
         ("loop_duration_seconds_bucket", {"le": "0.0025"}, 1),
-        ("recovery_seconds_sum", {"group": "", "component": "worker", "phase": "ready"}, 42),
+        ("recovery_seconds_sum", {"group": "", "component": "worker", "plane": "cache", "phase": "ready"}, 42),
         ("recovery_seconds_bucket", {"group": "", "component": "worker", "phase": "seen", "le": "0.01"}, 1),
         ("recovery_seconds_bucket", {"group": "", "component": "worker", "phase": "seen", "le": "+Inf"}, 1),
         ("build_info", {"version": "1.2.3"}, 1),
@@ -125,8 +125,18 @@ def test_values(metrics, name, labels, expected):
 def test_every_series_has_the_node_and_one_state_is_on(metrics):
     found = samples(metrics)
     assert all(s.labels["node"] == "n0" and s.name.startswith("yrnode_") for s in found)
+    assert [s.name for s in found if "component" in s.labels and not s.labels.get("plane")] == []
     on = [s.labels["component"] for s in found if s.name == "yrnode_component_state" and s.value]
     assert sorted(on) == ["etcd", "rank/serve/0", "router", "worker"]
+
+
+@pytest.mark.parametrize(("kind", "plane"), [(GroupKind.SERVING, "engine"), (GroupKind.CACHE, "cache")])
+def test_a_groups_recovery_has_the_plane_of_its_members(kind, plane):
+    found = Metrics("n0", "1", snapshot)
+    for n in (1, 2):
+        state = snapshot(record=GroupRecord(n, Stage.STOP, KILLED))
+        found.follow(replace(state, groups={"serve": replace(state.groups["serve"], kind=kind)}))
+    assert value(found, "recovery_seconds_count", group="serve", component="", plane=plane, phase="seen") == 1
 
 
 def test_names_and_help(metrics):

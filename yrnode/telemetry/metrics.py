@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from yrnode.model.cause import Reason
-from yrnode.model.group import Phase, Stage
+from yrnode.model.group import GroupKind, Phase, Stage
 from yrnode.model.snapshot import GroupView, Snapshot
 from yrnode.model.state import Plane, State
 from yrnode.model.verdict import Tally, Verdict
@@ -62,7 +62,7 @@ class Metrics:
             "yrnode_recovery_seconds",
             "Seconds from the first evidence of a fault to each phase of the recovery, of a group or of a component "
             "that restarts alone.",
-            ["node", "group", "component", "phase"],
+            ["node", "group", "component", "plane", "phase"],
             buckets=_RECOVERY_BUCKETS,
             registry=self._registry,
         )
@@ -88,7 +88,8 @@ class Metrics:
         """Observe the recoveries that a round's snapshot shows."""
         self._recovering, steps = recovery.follow(self._recovering, s)
         for step in steps:
-            self._recovery.labels(self._node, step.group, step.component, step.phase).observe(step.seconds)
+            plane = _plane(step, s).value
+            self._recovery.labels(self._node, step.group, step.component, plane, step.phase).observe(step.seconds)
 
     def observe_loop(self, seconds: float) -> None:
         self._loop.observe(seconds)
@@ -237,6 +238,13 @@ class _FromSnapshot(Collector):
         yield ratio
         yield tokens
         yield means
+
+
+def _plane(step: recovery.Step, s: Snapshot) -> Plane:
+    """A group's is that of its members."""
+    if step.component:
+        return s.components[step.component].plane
+    return Plane.CACHE if s.groups[step.group].kind is GroupKind.CACHE else Plane.ENGINE
 
 
 def _awaited(g: GroupView, s: Snapshot) -> dict[str, bool]:
