@@ -43,9 +43,14 @@ def test_late_is_twice_the_usual_time_and_ten_seconds(elapsed: float, usually: f
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_only_who_starts_has_progress(state: State) -> None:
+def test_only_what_is_under_way_has_progress(state: State) -> None:
+    words = {State.STARTING: "start", State.STOPPING: "stop", State.CLEANING: "clean"}
     found = usual.of_component(view("worker", state, since=40.0), snapshot())
-    assert (found is not None) is (state is State.STARTING)
+    assert found == (usual.Progress(words[state], 60.0) if state in words else None)
+
+
+def test_who_is_clean_and_waits_for_others_does_not_clean() -> None:
+    assert usual.of_component(view("worker", State.CLEANING, since=40.0, cleaned=True), snapshot()) is None
 
 
 def test_progress_of_a_component() -> None:
@@ -60,7 +65,7 @@ def test_progress_of_a_group() -> None:
 
     def of(stage: Stage, state: State = State.READY, **facts: object) -> usual.Progress | None:
         group = replace(serve(record(stage)), learned_at=90.0, **facts)
-        s = replace(snapshot(view("rank/serve/0", state), group=group), starts=starts)
+        s = replace(snapshot(view("rank/serve/0", state, since=97.0), group=group), starts=starts)
         return usual.of_group(s.groups["serve"], s)
 
     assert of(Stage.GO) is None
@@ -68,6 +73,10 @@ def test_progress_of_a_group() -> None:
     assert of(Stage.GO, State.STARTING) == usual.Progress("start", 10.0, 30.0)
     assert of(Stage.STOP, State.STOPPING) == usual.Progress("stop", 10.0)
     assert of(Stage.STOP, State.STOPPED, wanted=False) is None
+    # a stop that no life follows: from when this node's part began to stop
+    assert of(Stage.STOP, State.STOPPING, wanted=False) == usual.Progress("stop", 3.0)
+    assert of(Stage.GO, State.STOPPING, wanted=False) == usual.Progress("stop", 3.0)
+    assert of(Stage.FAILED, State.STOPPING) == usual.Progress("stop", 3.0)
 
 
 def test_what_a_restart_of_several_takes() -> None:

@@ -1,4 +1,5 @@
-"""How long a start usually takes here, and how far the present one is. Told to people; nothing is decided by it."""
+"""How long a start usually takes here, and how far the present start, stop or clean-up is. Told to people; nothing is
+decided by it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ LATE_S = 10.0
 
 @dataclass(frozen=True)
 class Progress:
-    """`what`: start, or stop for a group that ends a life. Seconds; `usual_s` is None where that is not known.
+    """`what`: start, stop or clean. Seconds; `usual_s` is None where that is not known, as of a stop: how long that
+    takes is up to what is in flight, and bounded.
     `doing`: what the component's own output says."""
 
     what: str
@@ -45,18 +47,26 @@ def usual(seconds: Sequence[float]) -> float | None:
 
 
 def of_component(c: ComponentView, s: Snapshot) -> Progress | None:
-    """None for one that is not starting."""
-    if c.state is not State.STARTING:
-        return None
+    """Of a start, a stop or a clean-up; None where nothing is under way, as with one that is clean and waits."""
     elapsed = max(0.0, s.now - c.since)
-    return Progress("start", elapsed, s.starts.components.get(c.name), s.starts.doing.get(c.name, ""))
+    match c.state:
+        case State.STARTING:
+            return Progress("start", elapsed, s.starts.components.get(c.name), s.starts.doing.get(c.name, ""))
+        case State.STOPPING:
+            return Progress("stop", elapsed)
+        case State.CLEANING if not c.cleaned:
+            return Progress("clean", elapsed)
+    return None
 
 
 def of_group(g: GroupView, s: Snapshot) -> Progress | None:
-    """How far a life of the group is; None where it neither ends nor begins. A new daemon counts anew."""
+    """How far a life of the group is; None where it neither ends nor begins. A new daemon counts anew. Of a stop that
+    no life follows: how far it is here."""
     elapsed = max(0.0, s.now - g.learned_at)
     if not g.wanted or g.record.stage is Stage.FAILED:
-        return None
+        here = (s.components[name] for name in g.members)
+        began = min((c.since for c in here if c.state is State.STOPPING), default=None)
+        return None if began is None else Progress("stop", max(0.0, s.now - began))
     if g.record.stage is Stage.STOP:
         return Progress("stop", elapsed)
     told = [m.phase for node, m in s.board.phases(g.name).items() if node != s.me and m.n == g.record.n]
