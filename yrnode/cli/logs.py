@@ -14,6 +14,7 @@ from urllib.parse import quote
 from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down, NotGood
+from yrnode.cli.follow import Follower
 from yrnode.cli.place import Place, find
 
 _POLL_S = 0.2
@@ -48,11 +49,11 @@ def run(args: argparse.Namespace) -> int:
     if not found:
         raise NotGood(f"{args.name} has written nothing in {place.log_dir}; yrnode status shows the components")
     try:
-        ends = {found[-1]: found[-1].stat().st_size}
-        show(last_lines(found, max(args.n, 0), ends))
+        log = Follower(found[-1])
+        show(last_lines(found, max(args.n, 0), {found[-1]: log.end}))
         if args.follow:
             reader.end_with_it()
-            _follow(paths, found[-1], ends[found[-1]], show)
+            _follow(paths, log, show)
     except PermissionError as e:
         raise NotGood(f"{e.filename} is closed to this user; use sudo") from None
     return 0
@@ -90,26 +91,14 @@ def _tail(path: Path, n: int, end: int | None) -> list[bytes]:
     return data.splitlines()[-n:]
 
 
-def _follow(paths: Callable[[], list[Path]], path: Path, at: int, show: Callable[[Iterable[bytes]], None]) -> None:
+def _follow(paths: Callable[[], list[Path]], log: Follower, show: Callable[[Iterable[bytes]], None]) -> None:
     """For ever: new lines of the newest file, whichever that is."""
-    asked, rest = time.monotonic(), b""
-    f = path.open("rb")
-    f.seek(at)
+    asked = time.monotonic()
     while True:
-        if os.fstat(f.fileno()).st_size < f.tell():
-            # copied away and truncated: the file begins anew
-            f.seek(0)
-            rest = b""
-        if data := f.read(_BLOCK):
-            *lines, rest = (rest + data).split(b"\n")
+        if lines := log.lines():
             show(lines)
             continue
         if time.monotonic() - asked >= _ASK_S:
             asked = time.monotonic()
-            newest = [p for p in paths() if p.exists()]
-            if newest and not os.path.samestat(newest[-1].stat(), os.fstat(f.fileno())):
-                f.close()
-                f = newest[-1].open("rb")
-                rest = b""
-                continue
+            log.go_on(paths())
         time.sleep(_POLL_S)
