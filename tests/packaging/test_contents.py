@@ -113,6 +113,14 @@ def test_the_directories_are_those_of_the_unit_and_of_the_defaults() -> None:
         assert f"{base}/{name}" in script("deb", "postrm")
 
 
+def test_what_a_purge_leaves_is_said() -> None:
+    (row,) = re.findall(r"^\| `dpkg -P` \| (.*) \|$", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
+    assert "rm -rf /var/log/yrnode\n" in script("deb", "postrm")
+    kept = "[ -n \"$(find /run/yrnode -name '*.json' 2>/dev/null)\" ] || rm -rf /run/yrnode\n"
+    assert kept in script("deb", "postrm")
+    assert "`/run/yrnode` unless a record (`*.json`) is in it" in row
+
+
 def test_the_wheels_are_for_the_pythons_that_yrnode_runs_with() -> None:
     assert 'requires-python = ">=3.10,<3.14"' in (ROOT / "pyproject.toml").read_text()
     assert wheelhouse.PYTHONS == ("3.10", "3.11", "3.12", "3.13")
