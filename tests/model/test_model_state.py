@@ -27,6 +27,11 @@ def test_every_move_is_used() -> None:
     assert {move for moves in TRANSITIONS.values() for move in moves} == set(Move)
 
 
+def test_every_move_is_asked_for_by_some_policy() -> None:
+    policies = "".join(path.read_text("utf-8") for path in (ROOT / "yrnode/policy").glob("*.py"))
+    assert [move for move in Move if not re.search(rf"\bAction\(\s*Move\.{move.name}\b", policies)] == []
+
+
 @pytest.mark.parametrize("state", State)
 def test_every_state_accepts_stop(state: State) -> None:
     target = after(state, Move.STOP)

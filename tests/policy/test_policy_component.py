@@ -100,9 +100,6 @@ SINGLE: list[tuple[State, dict[str, Any], tuple[Move, Reason] | None]] = [
     (S.FAILED, {}, None),
     (S.FAILED, {"restart": AGAIN}, (M.CLEAN, R.OPERATOR)),
     (S.FAILED, {"wanted": False}, (M.STOP, R.OPERATOR)),
-    (S.HELD, {}, None),
-    (S.HELD, {"restart": AGAIN}, (M.CLEAN, R.OPERATOR)),
-    (S.HELD, {"wanted": False}, (M.STOP, R.OPERATOR)),
 ]
 
 
@@ -156,8 +153,6 @@ MEMBER: list[tuple[State, Any, dict[str, Any], tuple[Move, Reason] | None]] = [
     (S.BACKOFF, BUMPED, {}, (M.CLEAN, R.EXITED)),
     (S.FAILED, GIVEN_UP, {}, None),
     (S.FAILED, BUMPED, {}, (M.REST, R.EXITED)),
-    (S.HELD, GIVEN_UP, {}, None),
-    (S.HELD, BUMPED, {}, (M.REST, R.EXITED)),
 ]
 
 

@@ -21,7 +21,7 @@ _WEB = Path(__file__).parent / "web"
 _SCRIPTS = ("words.js", "dom.js", "draw.js", "live.js")
 
 _GOOD = {"ready", "go", "ok"}
-_BAD = {"failed", "unhealthy", "fail", "held"}
+_BAD = {"failed", "unhealthy", "fail"}
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from yrnode.model.errors import UsageError
 from yrnode.model.units import parse_duration
 
 _PERIOD_S = 0.5
-_RESTING = ("stopped", "failed", "held")
+_RESTING = ("stopped", "failed")
 _STOP_S = 300.0
 """What the stop itself may take, on top of the drain."""
 

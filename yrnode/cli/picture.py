@@ -20,7 +20,7 @@ WIDE = 110
 # beside the word, never instead of it
 _STYLES = {
     **dict.fromkeys(("ready", "go", "up", "answers", "in"), "green"),
-    **dict.fromkeys(("NOT READY", "failed", "held", "UNAVAILABLE", "absent", "fenced"), "bold red"),
+    **dict.fromkeys(("NOT READY", "failed", "UNAVAILABLE", "absent", "fenced"), "bold red"),
     **dict.fromkeys(("unhealthy", "backoff", "stopping", "unknown"), "yellow"),
     **dict.fromkeys(("starting", "cleaning", "stop"), "cyan"),
 }

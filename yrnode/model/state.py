@@ -34,7 +34,6 @@ class State(str, Enum):
     STOPPING = "stopping"  # being ended, until nothing of the instance is left
     BACKOFF = "backoff"  # waits before the next attempt
     FAILED = "failed"  # given up, until an operator says restart
-    HELD = "held"  # something is in the way that is not proven to be ours
 
 
 class Move(str, Enum):
@@ -47,21 +46,19 @@ class Move(str, Enum):
     REST = "rest"
     WAIT = "wait"
     GIVE_UP = "give-up"
-    HOLD = "hold"
 
 
 _S, _M = State, Move
 
 TRANSITIONS: dict[State, dict[Move, State]] = {
     _S.STOPPED: {_M.CLEAN: _S.CLEANING, _M.GIVE_UP: _S.FAILED, _M.STOP: _S.STOPPED},
-    _S.CLEANING: {_M.START: _S.STARTING, _M.HOLD: _S.HELD, _M.GIVE_UP: _S.FAILED, _M.STOP: _S.STOPPING},
+    _S.CLEANING: {_M.START: _S.STARTING, _M.GIVE_UP: _S.FAILED, _M.STOP: _S.STOPPING},
     _S.STARTING: {_M.READY: _S.READY, _M.STOP: _S.STOPPING},
     _S.READY: {_M.UNHEALTHY: _S.UNHEALTHY, _M.STOP: _S.STOPPING},
     _S.UNHEALTHY: {_M.RECOVER: _S.READY, _M.STOP: _S.STOPPING},
     _S.STOPPING: {_M.REST: _S.STOPPED, _M.WAIT: _S.BACKOFF, _M.GIVE_UP: _S.FAILED, _M.STOP: _S.STOPPING},
     _S.BACKOFF: {_M.CLEAN: _S.CLEANING, _M.STOP: _S.STOPPED},
     _S.FAILED: {_M.CLEAN: _S.CLEANING, _M.REST: _S.STOPPED, _M.STOP: _S.STOPPED},
-    _S.HELD: {_M.CLEAN: _S.CLEANING, _M.REST: _S.STOPPED, _M.STOP: _S.STOPPED},
 }
 
 WITH_PROCESS = frozenset({State.STARTING, State.READY, State.UNHEALTHY, State.STOPPING})

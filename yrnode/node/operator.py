@@ -35,7 +35,7 @@ def radius(world: World, verb: str, target: str) -> Radius:
     if verb == "stop":
         touched = [c for c in touched if c.state in WITH_PROCESS or wanted(world, c) or lent(world, c)]
     elif verb == "start":
-        touched = [c for c in touched if not wanted(world, c) or c.state in (State.FAILED, State.HELD)]
+        touched = [c for c in touched if not wanted(world, c) or c.state is State.FAILED]
     above: list[ComponentView] = []
     if verb != "stop" and any(c.spec.takes_groups for c in touched):
         above = [c for c in world.components.values() if _runs_above(world, c) and c not in touched]
@@ -214,7 +214,7 @@ def _single(world: World, name: str, verb: str, cause: Cause) -> None:
     view = world.components[name]
     if verb == "stop":
         world.update(name, wanted=False, unwanted=cause, restart=None)
-    elif verb == "restart" or not view.wanted or view.state in (State.FAILED, State.HELD):
+    elif verb == "restart" or not view.wanted or view.state is State.FAILED:
         world.update(name, wanted=True, unwanted=None, restart=cause, history=())
     else:
         world.update(name, wanted=True, unwanted=None)

@@ -190,7 +190,7 @@ class World:
                 }
             case Move.WAIT:
                 facts |= {"deadline": now + action.delay, "pid": None, "instance": ""}
-            case Move.REST | Move.GIVE_UP | Move.HOLD:
+            case Move.REST | Move.GIVE_UP:
                 facts |= {"pid": None, "instance": ""}
         self.update(view.name, **facts)
 

@@ -19,7 +19,7 @@ def current(c: ComponentView, s: Snapshot) -> Cause | None:
         group = s.groups.get(c.spec.group or "")
         unwanted = group.unwanted if group else c.unwanted
         return unwanted or c.cause
-    if c.state in (State.CLEANING, State.HELD) and c.blocked:
+    if c.state is State.CLEANING and c.blocked:
         return c.blocked
     # that nothing is left says how far a stop has come, not why there was one
     gone = c.cause is not None and c.cause.reason is Reason.GONE

@@ -82,7 +82,7 @@ def _component(r: Recovery | None, c: ComponentView, s: Snapshot) -> Recovery | 
             began = _evidence(c, c.leaving, c.since, s)
             return Recovery(c.instance, began, c.since, COMPONENT)
         return replace(r, reached=())
-    if r is None or not r.left or c.state in (State.FAILED, State.HELD) or not component.wanted(c, s):
+    if r is None or not r.left or c.state is State.FAILED or not component.wanted(c, s):
         return None
     reached = {
         "stopped": c.state not in WITH_PROCESS or c.instance != r.life,

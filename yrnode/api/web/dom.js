@@ -45,7 +45,7 @@ function morph(old, fresh) {
 const KIND = {
   ready: "good", ok: "good", go: "good", in: "good", up: "good", recover: "good", available: "good",
   unhealthy: "warn", late: "warn", leaving: "warn", differs: "warn", lost: "warn", bump: "warn",
-  failed: "bad", held: "bad", fail: "bad", fenced: "bad", absent: "bad", "give-up": "bad", hold: "bad", unavailable: "bad", "not ready": "bad", "not-ready": "warn", "check-failed": "warn", "check-passed": "good",
+  failed: "bad", fail: "bad", fenced: "bad", absent: "bad", "give-up": "bad", unavailable: "bad", "not ready": "bad", "not-ready": "warn", "check-failed": "warn", "check-passed": "good",
   stopped: "idle", out: "idle", skip: "idle", unknown: "idle", rest: "idle",
 };
 const kind = (word) => KIND[word] ?? "wait";

@@ -1,6 +1,6 @@
 /* From what the daemon has sent to a tree of elements. */
 const PLANES = ["store", "cache", "engine", "router"];
-const WORST = ["failed", "held", "unhealthy", "backoff", "stopping", "cleaning", "starting", "stopped", "ready"];
+const WORST = ["failed", "unhealthy", "backoff", "stopping", "cleaning", "starting", "stopped", "ready"];
 /* In other states the checks of a component say nothing of it, or the state says it already. */
 const JUDGED = new Set(["ready", "unhealthy", "stopping"]);
 /* What an earlier event began leaves its evidence to that one, a few lines below. */

@@ -1,6 +1,6 @@
 const ZH = {
   "ready": "就绪", "not ready": "未就绪", "starting": "启动中", "stopped": "已停止", "cleaning": "清理中", "unhealthy": "不健康",
-  "stopping": "停止中", "backoff": "退避等待", "failed": "已放弃", "held": "受阻", "unknown": "未知",
+  "stopping": "停止中", "backoff": "退避等待", "failed": "已放弃", "unknown": "未知",
   "ok": "正常", "fail": "失败", "skip": "跳过",
   "store": "存储", "cache": "缓存", "engine": "引擎", "router": "路由",
   "Nodes": "节点", "Planes": "层", "Groups": "组", "Components": "组件", "Cache hit rates": "缓存命中率", "Events": "事件",
@@ -14,7 +14,7 @@ const ZH = {
   "in the last minute": "最近一分钟", "nothing asked": "无请求", "in": "在内", "out": "在外", "leaving": "退出中",
   "checks": "检查", "checks fail": "失败的检查", "ago": "前", "up for": "已运行", "minutes": "分钟", "now": "现在", "available": "可用", "unavailable": "不可用", "none yet": "暂无", "not yet": "尚未进行",
   "no data": "无数据", "usually": "通常", "late": "远超通常用时", "wanted": "应运行", "not wanted": "不应运行", "kept stopped": "由操作员保持停止", "pause": "暂停", "bump": "换代", "start": "启动",
-  "clean": "清理", "recover": "恢复", "rest": "静止", "wait": "等待", "give-up": "放弃", "hold": "受阻", "lost": "丢失",
+  "clean": "清理", "recover": "恢复", "rest": "静止", "wait": "等待", "give-up": "放弃", "lost": "丢失",
   "check-failed": "检查失败", "check-passed": "检查恢复", "not-ready": "未就绪", "drill": "演练", "adopted": "已接管", "forgive": "故障清零",
   "learn": "获知", "put-back": "写回", "tell": "告知", "refuses-writes": "拒绝写入", "replaced": "被替换", "held-up": "受阻",
   "operator-drain": "操作员排空", "operator-clean": "操作员清理残留", "left-router": "已离开路由", "detached": "已脱离", "record": "记录", "clean-up": "清理",
