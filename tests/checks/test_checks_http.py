@@ -161,7 +161,7 @@ def test_what_an_answer_proves(status: int, body: Any, verdict: str) -> None:
         ({"error": {"message": "EngineCore  encountered\nan issue."}}, "HTTP 500: EngineCore encountered an issue."),
         ({"error": "plain"}, "HTTP 500: plain"),
         ({"object": "error", "message": "old style"}, "HTTP 500: old style"),
-        ("x" * 1000, "HTTP 500: " + "x" * 160),
+        ("x " * 1000, "HTTP 500: " + "x " * 79 + "…"),
     ],
 )
 def test_the_servers_own_words_are_the_evidence(body: Any, words: str) -> None:

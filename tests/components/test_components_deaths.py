@@ -315,7 +315,9 @@ def test_a_rank(how: Exit, ready: bool, lines: list[str], cause: Cause) -> None:
 
 
 def test_evidence_is_bounded() -> None:
-    assert len(vllm.read_death(Exit(code=1), False, ["Error " * 1000], "r").evidence) == 300
+    found = vllm.read_death(Exit(code=1), False, ["Error " * 1000], "r").evidence
+    assert found.endswith("Error …")
+    assert 290 < len(found) <= 300
 
 
 # the router, and who reads whose death

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 from aiohttp import web
 
+from yrnode.model.cover import short
 from yrnode.model.secrets import cover_argv
 from yrnode.telemetry.log import one_line
 
@@ -84,4 +85,4 @@ def _command(pid: int) -> str:
         text = one_line(shlex.join(argv))
     except (psutil.Error, ValueError):
         return "gone"
-    return text if len(text) <= LONGEST_COMMAND else text[:LONGEST_COMMAND] + "…"
+    return short(text, LONGEST_COMMAND)

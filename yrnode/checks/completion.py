@@ -13,6 +13,7 @@ import aiohttp
 
 from yrnode.checks.base import Stateless, Target
 from yrnode.checks.http import UNVERIFIED, blamed, reason
+from yrnode.model.cover import short
 from yrnode.model.verdict import Result, fail, ok, unknown
 
 WORDS = 320
@@ -117,4 +118,4 @@ def _message(body: Any) -> str:
     if isinstance(body, dict):
         error = body.get("error", body)
         body = error.get("message", error) if isinstance(error, dict) else error
-    return " ".join(str(body).split())[:160]
+    return short(" ".join(str(body).split()), 160)

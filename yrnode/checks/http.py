@@ -8,6 +8,7 @@ import os
 import aiohttp
 
 from yrnode.checks.base import Stateless, Target
+from yrnode.model.cover import short
 from yrnode.model.verdict import Result, fail, ok, unknown
 
 UNVERIFIED = False
@@ -50,4 +51,4 @@ def reason(e: Exception) -> str:
     # asyncio's own words name the address, which the reader has, and not the error
     if isinstance(cause, OSError) and cause.errno and text.startswith("Connect call failed"):
         text = os.strerror(cause.errno)
-    return text[:200]
+    return short(text, 200)

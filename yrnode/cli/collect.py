@@ -93,8 +93,9 @@ def _path(to: str, place: Place) -> Path:
 def _subject(args: argparse.Namespace, place: Place) -> tuple[Subject, list[str], str]:
     """What is collected, the secrets that are known, and what is wrong with the cluster file, if anything."""
     from yrnode.collect.sources import Subject
+    from yrnode.components import known as secrets
     from yrnode.components import node as components
-    from yrnode.config.load import load
+    from yrnode.config.load import load, parsed
     from yrnode.model.cover import values_of
 
     which = ["--config", place.file, *(["--node", place.node] if place.node else [])]
@@ -108,14 +109,14 @@ def _subject(args: argparse.Namespace, place: Place) -> tuple[Subject, list[str]
     try:
         cluster = load(place.file)
     except UsageError as e:
-        return subject(), [*known, *_of_file(_parsed(place.file), place)], e.lines[0]
-    known += _of_file(cluster.model_dump(mode="json"), place)
+        return subject(), [*known, *secrets.of_file(parsed(place.file), place.file)], e.lines[0]
+    known += secrets.of_file(cluster.model_dump(mode="json"), place.file)
     try:
         scripts = [script for script in cluster.env_from if script.exists()]
         specs = components.specs(components.host_of(cluster, place.node, os.environ, scripts))
     except UsageError as e:
         return subject(cluster=cluster), known, e.lines[0]
-    known += [v for s in specs for v in (*values_of(s.argv), *values_of(s.env))]
+    known += secrets.of_specs(specs)
     return subject(cluster=cluster, specs=specs), known, ""
 
 
@@ -151,33 +152,6 @@ def _found(subject: Subject, place: Place) -> list[Source]:
         return json.dumps([item.as_dict() for item in inventory.find(scope)]).encode()
 
     return [Source("rendered.json", rendered), Source("left-over.json", left_over)]
-
-
-def _of_file(data: Any, place: Place) -> list[str]:
-    """The secrets of a cluster file, with those in files that it names."""
-    from yrnode.model.cover import values_of
-
-    etcd = data.get("etcd") if isinstance(data, dict) else None
-    if not isinstance(etcd, dict):
-        return values_of(data)
-    # what is under tls names files
-    found = values_of({**data, "etcd": {**etcd, "tls": None}})
-    try:
-        path = Path(place.file).absolute().parent / etcd["auth"]["password_file"]
-        found.append(path.read_text("utf-8", "replace").strip())
-    except (OSError, KeyError, TypeError):
-        pass
-    return found
-
-
-def _parsed(file: str) -> Any:
-    """A cluster file that is faulty, as far as it is YAML."""
-    from yrnode.config.yaml import parse
-
-    try:
-        return parse(Path(file).read_bytes(), file).data
-    except (OSError, UsageError):
-        return {}
 
 
 def _text(path: Path, size: int, entries: Sequence[Entry]) -> list[str]:

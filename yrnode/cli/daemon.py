@@ -52,6 +52,7 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
         let_through(signal.SIGTERM, signal.SIGCHLD)
 
     from yrnode.api.reload import Reload, Runs
+    from yrnode.components.known import cover_of
     from yrnode.node.supervisor import Supervisor
     from yrnode.preflight import host as preflight
     from yrnode.preflight.finding import Look
@@ -64,7 +65,8 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
     if refused:
         raise UsageError(*refused)
     with NodeLock(host.places.state_dir):
-        set_up()
+        cover = cover_of(cluster, loaded.file, specs)
+        set_up(cover=cover)
         for line in warnings:
             log.warning("check: %s", line)
 
@@ -74,7 +76,7 @@ def serve(args: argparse.Namespace, below: bool) -> bool:
             return agreed.facts(Look(host, specs))
 
         def supervisor() -> Supervisor:
-            return Supervisor(cluster, host.node, specs, __version__, facts)
+            return Supervisor(cluster, host.node, specs, __version__, facts, cover)
 
         if unit is not None:
             runs = Runs("systemd", os.getpid(), unit.name, unit.user)

@@ -29,7 +29,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 1 if there is no such output. JSON is one object a line."""
+    """0; 1 if there is no such output. JSON is one object a line. Secrets are covered, line by line."""
+    from yrnode.components.known import of_file
+    from yrnode.config.load import parsed
+    from yrnode.model.cover import Cover
+
     place = find(args)
     client = Client(place)
 
@@ -39,9 +43,11 @@ def run(args: argparse.Namespace) -> int:
         except Down:
             return _in_log_dir(place, args.name)
 
+    cover = Cover(of_file(parsed(place.file), place.file))
+
     def show(lines: Iterable[bytes]) -> None:
         for raw in lines:
-            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            line = cover(raw.decode("utf-8", "replace").rstrip("\r\n"))
             print(json.dumps({"name": args.name, "line": line}) if args.output == "json" else line)
         sys.stdout.flush()
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from yrnode.model.errors import UsageError
@@ -26,22 +27,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verify(config: str | None, node: str | None) -> Report:
+    """What was found, with secrets covered: servers say what they like."""
     from yrnode.checks import functional
     from yrnode.components import node as components
+    from yrnode.components.known import cover_of
     from yrnode.components.router import asked
     from yrnode.components.vllm import target
+    from yrnode.config.files import find_file
     from yrnode.config.layout import router_url
     from yrnode.config.load import load
     from yrnode.config.node import this_node
 
     cluster = load(config)
     host = components.host_of(cluster, this_node(cluster, node), os.environ)
-    targets = [target(s) for s in components.specs(host) if s.kind == "rank"]
+    specs = components.specs(host)
+    targets = [target(s) for s in specs if s.kind == "rank"]
     url = router_url(cluster)
     if not targets and not url:
         raise UsageError("this node has no ranks; run verify on a node that has")
     router = functional.RouterTarget(**asked(host, url)) if url else None
-    return asyncio.run(functional.verify(targets, router))
+    report, cover = asyncio.run(functional.verify(targets, router)), cover_of(cluster, find_file(config), specs)
+    ranks = (replace(r, health=cover(r.health), completion=cover(r.completion)) for r in report.ranks)
+    return replace(report, ranks=tuple(ranks), router=cover(report.router))
 
 
 def text(report: Report) -> list[str]:

@@ -15,6 +15,7 @@ from yrnode.components.host import Host
 from yrnode.config.etcd import Tls
 from yrnode.config.layout import etcd_endpoints, worker_address
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import short
 from yrnode.model.memory import MemoryNeed
 from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
@@ -176,7 +177,7 @@ def read_death(how: Exit, ready: bool, lines: list[str], logs: Path, pid: int | 
         failed = [x for x in told if " | E | " in x] or [x for x in told if "FAILED" in x or "rror" in x] or told[-1:]
         reason = Reason.CONFIGURATION if wrong else Reason.START_FAILED
         evidence = (wrong or failed or [""])[0].rpartition(" |  ")[2].strip()
-        return Cause(reason, f"did not start: {how}", evidence[:300], NAME)
+        return Cause(reason, f"did not start: {how}", short(evidence, 300), NAME)
     for phrase in ("need kill local worker", "ready for passive scaling down"):
         line = _last_line(logs, phrase, pid)
         if line:
@@ -206,7 +207,7 @@ def _last_line(logs: Path, words: str, pid: int | None) -> str:
     except OSError:
         return ""
     said = (x.strip() for x in reversed(text.splitlines()) if words in x)
-    return next((x[-300:] for x in said if pid is not None and _writer(x) == pid), "")
+    return next((short(x, 300) for x in said if pid is not None and _writer(x) == pid), "")
 
 
 def _writer(line: str) -> int | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from yrnode.config.programs import program
+from yrnode.model.cover import Cover
 from yrnode.model.errors import UsageError
 
 KEPT = (
@@ -77,7 +78,7 @@ def sourced(scripts: Sequence[Path], before: Mapping[str, str]) -> dict[str, str
     if done.returncode != 0 or not done.stdout:
         # without output a script has called exit: what it set is lost
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-        raise UsageError(f"env_from: {', '.join(map(str, scripts))} failed: {words[0]}; mend or remove it")
+        raise UsageError(f"env_from: {', '.join(map(str, scripts))} failed: {Cover()(words[0])}; mend or remove it")
     pairs = (field.partition(b"=") for field in done.stdout.split(b"\0") if field)
     found = {os.fsdecode(k): os.fsdecode(v) for k, _, v in pairs}
     return {k: v for k, v in found.items() if k not in ("_", "SHLVL", "PWD", "OLDPWD")}

@@ -11,6 +11,7 @@ from yrnode.components.checks import tuned
 from yrnode.components.host import Host
 from yrnode.config.layout import etcd_clients, etcd_peers
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import short
 from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
@@ -179,11 +180,11 @@ def _entry(line: str) -> tuple[str, str]:
         entry = json.loads(line)
     except ValueError:
         plain = line.startswith(("panic: ", "fatal error: ")) or any(words in line for words in _CONFIGURATION)
-        return ("plain", line.strip()[:300]) if plain else ("", "")
+        return ("plain", short(line.strip(), 300)) if plain else ("", "")
     if not isinstance(entry, dict):
         return "", ""
     text = str(entry.get("msg", ""))
     for more in ("error", "environment-variable"):
         if entry.get(more):
             text += f": {entry[more]}"
-    return str(entry.get("level", "")), text[:300]
+    return str(entry.get("level", "")), short(text, 300)

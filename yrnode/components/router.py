@@ -14,6 +14,7 @@ from yrnode.config.layout import router_groups, router_health, router_url, route
 from yrnode.config.render import args_list
 from yrnode.config.router import Router
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import short
 from yrnode.model.errors import UsageError
 from yrnode.model.routing import Role
 from yrnode.model.spec import CheckSpec, ComponentSpec, PortNeed
@@ -128,4 +129,4 @@ def asked(host: Host, url: str) -> dict[str, Any]:
 def read_death(how: Exit, ready: bool, lines: list[str]) -> Cause:
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     reason = Reason.EXITED if ready else Reason.START_FAILED
-    return Cause(reason, f"exited: {how}", (told or [""])[-1][:300], NAME)
+    return Cause(reason, f"exited: {how}", short((told or [""])[-1], 300), NAME)

@@ -23,6 +23,7 @@ from yrnode.config.layout import (
 )
 from yrnode.config.render import args_list, node_args, node_env
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import short
 from yrnode.model.spec import RPC_PORT, CheckSpec, ComponentSpec, PortNeed
 from yrnode.model.state import Plane
 from yrnode.policy.connector import reads, reads_external
@@ -287,13 +288,13 @@ def _root_cause(lines: list[str], died: bool) -> str:
     told = [x.strip() for x in lines if x.strip() and not x.startswith("---")]
     for line in told:
         if "error: " in line and "vllm" in line.split("error: ")[0]:
-            return line[:300]
+            return short(line, 300)
     for line in told:
         if "ERROR" in line and "pid=" in line:
-            return line[:300]
+            return short(line, 300)
     errors = [x for x in told if "Error" in x and "WARNING" not in x]
     last = [] if died else told
-    return (errors or last or [""])[-1][:300]
+    return short((errors or last or [""])[-1], 300)
 
 
 def loading(lines: list[str]) -> str:

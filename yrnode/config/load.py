@@ -5,6 +5,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -46,6 +47,14 @@ def read(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str]
 def load(given: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Cluster:
     """The cluster of the file; see `read`."""
     return read(given, environ).cluster
+
+
+def parsed(file: str) -> Any:
+    """The values of a file that may have faults, as far as it is YAML; else an empty mapping."""
+    try:
+        return parse(Path(file).read_bytes(), file).data
+    except (OSError, UsageError):
+        return {}
 
 
 def validate(document: Document, base: Path) -> Cluster:

@@ -42,6 +42,14 @@ _LOOKS = re.compile(
 _PEM = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
+def short(text: str, most: int) -> str:
+    """At most so many characters, cut between words: half a secret is not known for one any more."""
+    if len(text) <= most:
+        return text
+    words, _, _ = text[: most - 1].rpartition(" ")
+    return f"{words} …" if words else "…"
+
+
 class Cover:
     """`known`: values that must not be seen wherever they stand, as they are, escaped, or quoted for a URL."""
 

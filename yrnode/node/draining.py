@@ -98,7 +98,7 @@ class Draining:
             out=drain.out or not evidence,
             unfinished=left,
             quiet=drain.quiet + 1 if left == 0 else 0,
-            evidence=evidence or ", ".join(busy),
+            evidence=self._world.cover(evidence) or ", ".join(busy),
         )
         if intents.draining((world.me,), world.intents).get(world.me) != wish:
             # somebody has said something else meanwhile

@@ -236,8 +236,8 @@ class Routing:
         self._world.router = replace(
             self._blank,
             members={m.route.url: m for m in members},
-            others=tuple(sorted(self._listed - known)),
-            error=error,
+            others=tuple(self._world.cover(url) for url in sorted(self._listed - known)),
+            error=self._world.cover(error),
         )
 
     # every node

@@ -8,6 +8,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from yrnode.config.ports import node_ports
 from yrnode.model.action import Action
 from yrnode.model.board import Peer
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import Cover
 from yrnode.model.errors import NotNow, UsageError
 from yrnode.model.identity import Identity
 from yrnode.model.snapshot import Snapshot
@@ -65,7 +67,8 @@ STORE_TIMEOUT_S = 2.0
 
 
 class Supervisor:
-    """Runs one node's components until `shut_down`. `specs` in order of start; `facts()` as in `model.board.Peer`."""
+    """Runs one node's components until `shut_down`. `specs` in order of start; `facts()` as in `model.board.Peer`;
+    `cover` is laid over all words that come from outside."""
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Supervisor:
         specs: list[ComponentSpec],
         version: str,
         facts: Callable[[], Facts] = dict,
+        cover: Callable[[str], str] | None = None,
     ) -> None:
         now = time.monotonic()
         self._facts = facts
@@ -81,6 +85,8 @@ class Supervisor:
         self.identity = Identity(node, cluster.cluster, version, time.time())
         self._places = places(cluster, node)
         self._world = world.make(specs, now, node, group_places(cluster))
+        # the same words come again and again
+        self._world.cover = lru_cache(maxsize=1024)(cover or Cover())
         self._memory = Memory(self._places.state_dir)
         self._told: dict[str, str] = {}
         self._store_id = ""
@@ -90,7 +96,7 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._ready_said = False
         self._unready_since = now
-        self.events = EventLog(self._places.state_dir / "events.jsonl")
+        self.events = EventLog(self._places.state_dir / "events.jsonl", cover=self._world.cover)
         self._notices = Notices(self.events)
         self._drills = Drills(self._world, self.events, lambda name: self._units[name].instance, self._wake.set)
         self._clocks = Clocks(self._world, self.events)
@@ -121,6 +127,7 @@ class Supervisor:
         found = operator.asked(self._world, verb, target)
         told = radius.told(self._world, verb, target, found, time.monotonic(), not dry_run)
         if not dry_run:
+            who, why = self._world.cover(who), self._world.cover(why)
             words = f"{verb} {target} by {who}" + (f": {why}" if why else "")
             cause = Cause(Reason.OPERATOR, words)
             if verb == "fence":
@@ -138,10 +145,12 @@ class Supervisor:
         """See `api.node.Node.drain`."""
         if self._world.closing or self._routing is None:
             raise NotNow("yrnode is going down, which stops everything without a drain")
+        who, why = self._world.cover(who), self._world.cover(why)
         return self._routing.draining.ask(target, who, why, seconds, dry_run)
 
     async def drill(self, name: str, target: str, who: str, why: str, dry_run: bool) -> dict[str, Any]:
         """See `api.node.Node.drill`."""
+        who, why = self._world.cover(who), self._world.cover(why)
         return await self._drills.ask(name, target, who, why, dry_run)
 
     def shut_down(self) -> None:

@@ -105,6 +105,7 @@ class Upkeep:
 
     def _fold(self, name: str, result: Result, culprit: str) -> None:
         before = self._world.node[name]
+        result = self._world.heard(result, before.result)
         after = health.fold(before, result, time.monotonic(), self._checks[name])
         self._world.node = {**self._world.node, name: after}
         if after.failing != before.failing:

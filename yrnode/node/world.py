@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from yrnode.model.action import Action
 from yrnode.model.board import PROTOCOL, Board, BoardMove, Intent
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import Cover
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
 from yrnode.model.refusal import Refusal
 from yrnode.model.routing import Drain, RouterView
@@ -53,6 +54,8 @@ class World:
     starts: Starts = field(default_factory=Starts)
     drill: Cause | None = None
     """The wish of a store drill: what it keeps stopped it starts again, so that is no operator's wish to keep."""
+    cover: Callable[[str], str] = field(default_factory=Cover)
+    """Covers secrets in whatever words come from outside: they are covered before anything is made of them."""
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(
@@ -81,7 +84,20 @@ class World:
             starts=self.starts,
         )
 
+    def covered(self, told: Cause) -> Cause:
+        """The same one where there was nothing to cover."""
+        text, evidence = self.cover(told.text), self.cover(told.evidence)
+        same = (text, evidence) == (told.text, told.evidence)
+        return told if same else replace(told, text=text, evidence=evidence)
+
+    def heard(self, found: Result, before: Result) -> Result:
+        """A check's result, covered; what the last one said too is not looked at again."""
+        if found.evidence == before.evidence:
+            return found
+        return replace(found, evidence=self.cover(found.evidence))
+
     def update(self, name: str, **facts: object) -> ComponentView:
+        facts = {key: self.covered(fact) if isinstance(fact, Cause) else fact for key, fact in facts.items()}
         self.components[name] = replace(self.components[name], **facts)  # type: ignore[arg-type]
         return self.components[name]
 
@@ -145,10 +161,11 @@ class World:
 
     def _apply_component(self, move: Move, action: Action, now: float) -> None:
         view = self.components[action.target]
+        cause = self.covered(action.cause)
         facts: dict[str, object] = {
             "state": after(view.state, move),
             "since": now,
-            "cause": action.cause,
+            "cause": cause,
             "deadline": None,
         }
         match move:
@@ -184,9 +201,9 @@ class World:
             case Move.STOP:
                 facts |= {
                     "gone": False,
-                    "leaving": action.cause,
+                    "leaving": cause,
                     "restart": None,
-                    "history": self._history(view, action.cause, now),
+                    "history": self._history(view, cause, now),
                 }
             case Move.WAIT:
                 facts |= {"deadline": now + action.delay, "pid": None, "instance": ""}
@@ -214,7 +231,7 @@ class World:
             return False
         spec = next(c for c in view.spec.checks if c.name == check)
         before = view.checks[check]
-        tally = health.fold(before, result, now, spec)
+        tally = health.fold(before, self.heard(result, before.result), now, spec)
         self.update(name, checks={**view.checks, check: tally})
         if view.deadline is not None and view.state is State.STARTING and result.facts.get(WAITS):
             self.update(name, deadline=now + view.spec.start_timeout_s)

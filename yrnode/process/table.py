@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from yrnode.model.cover import short
 from yrnode.model.secrets import cover_argv
 
 MARK = b"YRNODE_INSTANCE"
@@ -150,7 +151,7 @@ def command(pid: int) -> str:
     except OSError:
         return ""
     # one line, whatever program somebody passes as a word
-    return " ".join(" ".join(cover_argv(words)).split())[:200]
+    return short(" ".join(" ".join(cover_argv(words)).split()), 200)
 
 
 def monotonic_of(ticks: int) -> float:

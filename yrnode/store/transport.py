@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import aiohttp
 
+from yrnode.model.cover import short
 from yrnode.store import wire
 from yrnode.store.caller import REFUSALS, Caller, corrupt, line, refusal, within
 from yrnode.store.credentials import NONE, Credentials
@@ -145,8 +146,8 @@ def _answer(endpoint: str, path: str, response: aiohttp.ClientResponse, raw: byt
                 raise refusal(endpoint, path, code, text)
             raise StoreUnavailable(line(endpoint, path, f"HTTP {status}: {text}"), code=code)
     kind = response.headers.get("Content-Type", "no content type").partition(";")[0]
-    start = " ".join(raw[:200].decode("utf-8", "replace").split())[:80]
-    raise StoreUnavailable(line(endpoint, path, f"HTTP {status}, not an answer of etcd ({kind}): {start}"))
+    start = " ".join(raw[:200].decode("utf-8", "replace").split())
+    raise StoreUnavailable(line(endpoint, path, f"HTTP {status}, not an answer of etcd ({kind}): {short(start, 80)}"))
 
 
 def _broken(endpoint: str, path: str, error: Exception) -> StoreUnavailable:

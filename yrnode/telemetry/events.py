@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from yrnode.model.cause import Cause
+from yrnode.model.cover import Cover, short
 from yrnode.model.event import Event
 from yrnode.telemetry.event_file import EventFile
 from yrnode.telemetry.log import FIELDS
@@ -27,7 +28,8 @@ class EventLog:
     """Events of this node. To be used from one thread, that of the loop.
 
     `path`: the events file, None for memory only. It and its predecessor hold at most `max_bytes` bytes each.
-    `keep`: events in memory. Numbers go on where the events file ends. Nothing here raises for a disk's sake.
+    `keep`: events in memory. `cover` is laid over every cause. Numbers go on where the events file ends. Nothing here
+    raises for a disk's sake.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class EventLog:
         max_bytes: int = 4 * 1024 * 1024,
         keep: int = 2000,
         clock: Callable[[], float] = time.time,
+        cover: Callable[[str], str] | None = None,
     ) -> None:
+        self._cover = cover or Cover()
         self.path = path
         self._file = EventFile(path, max_bytes, keep) if path else None
         self._events: deque[Event] = deque(self._file.load(keep) if self._file else (), maxlen=keep)
@@ -57,8 +61,8 @@ class EventLog:
             target=target,
             what=what,
             reason=cause.reason.value,
-            text=_bounded(cause.text),
-            evidence=_bounded(cause.evidence),
+            text=short(self._cover(cause.text), LONGEST_TEXT),
+            evidence=short(self._cover(cause.evidence), LONGEST_TEXT),
             instance=instance,
             generation=generation,
             culprit=cause.component if cause.component != target else "",
@@ -130,7 +134,3 @@ def journal_fields(event: Event) -> dict[str, str]:
 def _lost(missed: int, before: Event) -> Event:
     text = f"{missed} events were not delivered to this reader"
     return Event(before.seq - 1, before.at, "yrnode", LOST, LOST, text)
-
-
-def _bounded(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"

@@ -7,8 +7,10 @@ import os
 import re
 import select
 import traceback
+from collections.abc import Callable
 from datetime import datetime, timezone
 
+from yrnode.model.cover import Cover
 from yrnode.telemetry.journal import SOCKET, Journal
 
 FIELDS = "journal_fields"
@@ -22,11 +24,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
-def set_up(level: int = logging.INFO, fd: int = 2, journal_socket: str = SOCKET) -> None:
-    """Send all records of this process to `fd`: with time and level. Where the journal reads it, to the journal."""
+def set_up(
+    level: int = logging.INFO, fd: int = 2, journal_socket: str = SOCKET, cover: Callable[[str], str] | None = None
+) -> None:
+    """Send all records of this process to `fd`: with time and level. Where the journal reads it, to the journal.
+    `cover` is laid over each of them."""
     journal = is_journal(fd)
     handler = _Handler(fd, Journal(journal_socket) if journal else None)
-    handler.setFormatter(_Formatter(journal))
+    handler.setFormatter(_Formatter(journal, cover or Cover()))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
@@ -52,9 +57,10 @@ def one_line(text: str) -> str:
 
 
 class _Formatter(logging.Formatter):
-    def __init__(self, journal: bool) -> None:
+    def __init__(self, journal: bool, cover: Callable[[str], str]) -> None:
         super().__init__()
         self._journal = journal
+        self._cover = cover
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
@@ -63,7 +69,7 @@ class _Formatter(logging.Formatter):
             frames = traceback.extract_tb(error.__traceback__)[-8:]
             where = " < ".join(f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in reversed(frames))
             text = f"{text}: {type(error).__name__}: {error} ({where})"
-        text = one_line(text)
+        text = one_line(self._cover(text))
         if self._journal:
             return text
         at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from yrnode.components.routers.base import RouterError, ask
+from yrnode.model.cover import short
 from yrnode.model.routing import Role, Route
 
 
@@ -36,5 +37,5 @@ class AscendProxy:
             found = [*answer["current_prefill_instances"], *answer["current_decode_instances"]]
         except (KeyError, TypeError):
             said = answer.get("error", answer) if isinstance(answer, dict) else answer
-            raise RouterError(f"{self._url}/instances/{what}: {str(said)[:160]}") from None
+            raise RouterError(f"{self._url}/instances/{what}: {short(str(said), 160)}") from None
         return frozenset(f"http://{server}" for server in found)

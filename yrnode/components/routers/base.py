@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from yrnode.checks.http import reason
+from yrnode.model.cover import short
 from yrnode.model.routing import Route
 from yrnode.store.transport import within
 
@@ -51,7 +52,7 @@ async def _ask(http: aiohttp.ClientSession, method: str, url: str, **more: Any) 
     async with http.request(method, url, allow_redirects=False, **more) as response:
         text = await response.text()
         if response.status != 200:
-            raise RouterError(f"{url}: HTTP {response.status} {' '.join(text.split())[:160]}".rstrip())
+            raise RouterError(f"{url}: HTTP {response.status} {short(' '.join(text.split()), 160)}".rstrip())
         try:
             return await response.json(content_type=None)
         except ValueError:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from yrnode.components.routers.base import RouterError, ask
+from yrnode.model.cover import short
 from yrnode.model.routing import Role, Route
 
 
@@ -25,7 +26,7 @@ class VllmRouter:
         try:
             return frozenset(str(url) for url in answer["urls"])
         except (KeyError, TypeError):
-            raise RouterError(f"{self._url}/list_workers: {str(answer)[:160]}") from None
+            raise RouterError(f"{self._url}/list_workers: {short(str(answer), 160)}") from None
 
     async def add(self, route: Route, timeout_s: float) -> None:
         if route.role is Role.REGULAR:
