@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yrnode.model.cover import Cover, values_of
+from yrnode.model.cover import Cover, short, values_of
 
 SECRET = "Tr0ub4dor-xYz"
 
@@ -114,6 +114,27 @@ def test_what_is_known_is_covered_wherever_it_stands(known: str, before: str, af
 def test_a_short_one_is_covered_where_it_stands_alone() -> None:
     assert Cover(["hunt"])("hunt, hunter, x=hunt") == "***, hunter, x=***"
     assert Cover(["abc", "true", "4096", ""])("abc is true: 4096") == "abc is true: 4096"
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("short enough", 12, "short enough"),
+        ("it said Tr0ub4dor", 16, "it said …"),
+        ("it said Tr0ub4dor then", 18, "it said …"),
+        ("Tr0ub4dor", 8, "…"),
+        ("", 8, ""),
+    ],
+)
+def test_a_cut_leaves_no_part_of_a_word(text: str, most: int, expected: str) -> None:
+    assert short(text, most) == expected
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=9)).map(" ".join), st.integers(8, 60))
+def test_what_a_cut_leaves_are_whole_words_within_the_bound(text: str, most: int) -> None:
+    cut = short(text, most)
+    assert len(cut) <= most
+    assert cut == text or text.split(" ")[: cut.count(" ")] == cut.split(" ")[:-1]
 
 
 def test_what_is_secret_in_a_file() -> None:

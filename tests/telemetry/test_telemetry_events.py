@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import Cover
 from yrnode.telemetry.event_file import read_events
 from yrnode.telemetry.events import LONGEST_TEXT, LOST, EventLog
 
@@ -37,6 +38,16 @@ def test_one_line_in_each_place(tmp_path, caplog):
     assert caplog.records[0].levelno == logging.WARNING
     log.emit("worker", "starting", START)
     assert caplog.records[1].levelno == logging.INFO
+
+
+def test_secrets_are_in_no_place_where_an_event_goes(tmp_path, caplog):
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, cover=Cover(["known-4e1b"]))
+    log.emit("store", "unavailable", Cause(Reason.CHECK, "it said known-4e1b", "x " * 1000 + "http://me:pw77@host"))
+    log.emit("router", "held-up", Cause(Reason.RESIDUE, "token=abcdef"))
+    everywhere = path.read_text() + caplog.text + repr(log.since(0))
+    assert [word for word in ("known-4e1b", "pw77", "abcdef") if word in everywhere] == []
+    assert [e.text for e in log.since(0)] == ["it said ***", "token=***"]
 
 
 def test_numbers_go_on_after_a_restart(tmp_path):

@@ -49,6 +49,20 @@ def test_one_line_a_record_with_time_and_level():
     assert len(said) == 6
 
 
+def test_secrets_are_covered_in_whatever_is_logged():
+    talk = (
+        "import logging\nfrom yrnode.model.cover import Cover\nfrom yrnode.telemetry import log\n"
+        "log.set_up(journal_socket='/nowhere', cover=Cover(['known-4e1b']))\n"
+        "logging.getLogger('x').info('%s', 'known-4e1b at http://me:pw77@host')\n"
+        "try:\n    raise ValueError('api_key: abcdef')\nexcept ValueError:\n    logging.exception('a round failed')\n"
+    )
+    child = subprocess.run([sys.executable, "-c", talk], stderr=subprocess.PIPE, timeout=20, check=True)
+    said = child.stderr.decode().splitlines()
+    assert said[0].endswith("INFO *** at http://***@host")
+    assert "a round failed: ValueError: api_key: *** (" in said[1]
+    assert len(said) == 2
+
+
 def test_without_its_socket_the_journal_reads_priorities_and_no_time():
     read, write = os.pipe()
     status = os.fstat(write)

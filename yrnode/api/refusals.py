@@ -9,6 +9,7 @@ import time
 from aiohttp import web
 
 from yrnode.model.cause import Cause, Reason
+from yrnode.model.cover import short
 from yrnode.telemetry.events import EventLog
 
 FIRST = 5
@@ -73,7 +74,7 @@ class Rarely(logging.Filter):
             self._left_out += 1
             return False
         more = f"; {self._left_out} more since the last such line" if self._left_out else ""
-        said = f"{type(error).__name__}: {ascii(str(error))[1:-1][:200]}" if error else "no reason given"
+        said = f"{type(error).__name__}: {short(ascii(str(error))[1:-1], 200)}" if error else "no reason given"
         record.msg, record.args, record.exc_info = f"a request could not be served ({said}){more}", (), None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         self._next, self._left_out = now + WINDOW_S, 0

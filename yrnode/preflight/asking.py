@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from yrnode.model.cover import short
+
 TIMEOUT_S = 5.0
 _LEAST_S = 0.05
 """To read what one has said that has long ended."""
@@ -72,4 +74,4 @@ def _end(begun: subprocess.Popen[bytes] | str, deadline: float, late: str) -> An
     if begun.returncode == 0:
         return Answer(text)
     words = (err.decode("utf-8", "replace").strip() or text.strip() or "no message").splitlines()
-    return Answer(text, f"exit code {begun.returncode}: {words[-1][:200]}")
+    return Answer(text, f"exit code {begun.returncode}: {short(words[-1], 200)}")

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from yrnode.model.cause import Cause
-from yrnode.model.cover import Cover, short
+from yrnode.model.cover import Cover
 from yrnode.model.event import Event
 from yrnode.telemetry.event_file import EventFile
 from yrnode.telemetry.log import FIELDS
@@ -61,8 +61,8 @@ class EventLog:
             target=target,
             what=what,
             reason=cause.reason.value,
-            text=short(self._cover(cause.text), LONGEST_TEXT),
-            evidence=short(self._cover(cause.evidence), LONGEST_TEXT),
+            text=_bounded(self._cover(cause.text)),
+            evidence=_bounded(self._cover(cause.evidence)),
             instance=instance,
             generation=generation,
             culprit=cause.component if cause.component != target else "",
@@ -134,3 +134,7 @@ def journal_fields(event: Event) -> dict[str, str]:
 def _lost(missed: int, before: Event) -> Event:
     text = f"{missed} events were not delivered to this reader"
     return Event(before.seq - 1, before.at, "yrnode", LOST, LOST, text)
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
