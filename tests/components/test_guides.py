@@ -249,23 +249,25 @@ def test_both_an_unlisted_difference_and_one_that_is_gone_are_told() -> None:
 @pytest.mark.parametrize("deployment", [PD, RH2D])
 def test_libraries_are_looked_for_in_the_guides_order(deployment: str) -> None:
     """The guide puts /usr/local/lib behind what there is, and then Mooncake's before it."""
-    for process, (spec, _) in ours(deployment).items():
-        if spec.kind == "rank":
-            mooncake = "/usr/local/Ascend/ascend-toolkit/latest/python/site-packages/mooncake"
-            assert spec.env["LD_LIBRARY_PATH"].split(":") == [mooncake, "/image/lib", "/usr/local/lib"], process
+    mooncake = "/usr/local/Ascend/ascend-toolkit/latest/python/site-packages/mooncake"
+    ranks = [spec for spec, _ in ours(deployment).values() if spec.kind == "rank"]
+    assert {spec.env["LD_LIBRARY_PATH"] for spec in ranks} == {f"{mooncake}:/image/lib:/usr/local/lib"}
 
 
 def test_the_connectors_configuration_as_a_whole() -> None:
     """The JSON of the guides, not only its leaves."""
-    for process, typed in DEPLOYMENTS[PD]().items():
-        if "kv-transfer-config" in typed.flags and ":rank/decode" in process:
-            argv = ours(PD)[process][0].argv
-            mine = json.loads(argv[argv.index("--kv-transfer-config") + 1])
-            assert mine == json.loads(typed.flags["kv-transfer-config"]), process
+    told = {p: typed for p, typed in DEPLOYMENTS[PD]().items() if "kv-transfer-config" in typed.flags}
+    decode = {p: typed for p, typed in told.items() if ":rank/decode" in p}
+    assert decode
+    for process, typed in decode.items():
+        argv = ours(PD)[process][0].argv
+        mine = json.loads(argv[argv.index("--kv-transfer-config") + 1])
+        assert mine == json.loads(typed.flags["kv-transfer-config"]), process
 
 
 def test_remote_h2d_is_told_in_the_file_too() -> None:
     for deployment in DEPLOYMENTS:
+        assert any(spec.files for spec, _ in ours(deployment).values())
         for process, (spec, facts) in ours(deployment).items():
             for text in spec.files.values():
                 more = {"enable_remote_h2d": True} if deployment == RH2D else {}

@@ -15,9 +15,12 @@ from yrnode.config.yaml import parse
 from yrnode.model.cause import FAULTS, Reason
 from yrnode.model.spec import CheckSpec
 from yrnode.model.state import State
+from yrnode.policy.group import Budget
+from yrnode.policy.restart import RestartPolicy, backoff
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DECIDES = (DOCS / "how-it-decides.md").read_text("utf-8")
+FAILURES = (DOCS / "failures.md").read_text("utf-8")
 RUNBOOK = (DOCS / "runbook.md").read_text("utf-8")
 RULES = DOCS.parent / "packaging/prometheus/alerts.yaml"
 TEXT = b"""
@@ -68,6 +71,21 @@ def test_every_reason_and_every_state_is_explained() -> None:
     told = {name: counts for name, counts in re.findall(r"^\| `([a-z-]+)` \| (yes|no) \|", DECIDES, re.MULTILINE)}
     assert told == {r.value: "yes" if r in FAULTS else "no" for r in Reason}
     assert set(re.findall(r"^- `([a-z]+)`: ", DECIDES, re.MULTILINE)) == {s.value for s in State}
+
+
+def test_how_often_something_restarts_is_said_as_it_is() -> None:
+    own, group = RestartPolicy(), Budget()
+    waits = [f"{backoff(n, 0.0, own):g}" for n in range(2, own.budget + 1)]
+    said = f"at once, then after {', '.join(waits[:-1])} and {waits[-1]} s"
+    assert (
+        f"- etcd, worker, router: {said}. More than {own.budget} faults in {own.window_s / 60:g} minutes" in DECIDES
+    )
+    assert said in FAILURES
+    (wait,) = [f"{backoff(n, 0.0, own):g}" for n in range(2, group.faults)]
+    assert f"- A group: at once, then after {wait} s; `failed` with the third fault in a row" in DECIDES
+    assert f"A group: at once, then after {wait} s; with the third fault in a row" in FAILURES
+    for forgiven_s in (own.forgive_after_s, group.forgive_after_s):
+        assert DECIDES.count(f"{forgiven_s / 60:g} minutes of being ready start the ") == 2
 
 
 def test_every_section_says_what_it_means_where_to_look_and_what_to_do() -> None:

@@ -62,7 +62,9 @@ def inside_comm(node: Container) -> str:
 
 def test_no_component_has_a_signal_blocked(node: Container) -> None:
     """The init blocks what it waits for, and a blocked TERM would be a stop by SIGKILL. Go blocks others itself."""
-    for name, pid in node.pids().items():
+    pids = node.pids()
+    assert {"etcd", "worker", "rank/serve/0"} <= set(pids)
+    for name, pid in pids.items():
         status = node.enter("cat", f"/proc/{pid}/status")
         blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
         ours = SIGNALS if name == "rank/serve/0" else (signal.SIGTERM,)

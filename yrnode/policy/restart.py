@@ -1,6 +1,6 @@
 """When a failed component may start again: its faults in, a delay or a refusal out.
 
-The first restart is immediate, the next wait 1 s, doubled each time up to 60 s. Ten minutes of being ready forget
+The first restart is immediate, the next wait 1, 2, 4 and 8 s. Ten minutes of being ready forget
 what was before. More than five restarts in thirty minutes end it, until an operator says restart.
 """
 
