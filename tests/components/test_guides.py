@@ -256,8 +256,8 @@ def test_libraries_are_looked_for_in_the_guides_order(deployment: str) -> None:
 
 def test_the_connectors_configuration_as_a_whole() -> None:
     """The JSON of the guides, not only its leaves."""
-    told = {p: typed for p, typed in DEPLOYMENTS[PD]().items() if "kv-transfer-config" in typed.flags}
-    decode = {p: typed for p, typed in told.items() if ":rank/decode" in p}
+    pd = DEPLOYMENTS[PD]()
+    decode = {p: typed for p, typed in pd.items() if "kv-transfer-config" in typed.flags and ":rank/decode" in p}
     assert decode
     for process, typed in decode.items():
         argv = ours(PD)[process][0].argv

@@ -1,6 +1,6 @@
 const ZH = {
   "ready": "就绪", "not ready": "未就绪", "starting": "启动中", "stopped": "已停止", "cleaning": "清理中", "unhealthy": "不健康",
-  "stopping": "停止中", "backoff": "退避等待", "failed": "已放弃", "unknown": "未知",
+  "stopping": "停止中", "backoff": "退避等待", "failed": "已放弃", "held": "保持停止", "unknown": "未知",
   "ok": "正常", "fail": "失败", "skip": "跳过",
   "store": "存储", "cache": "缓存", "engine": "引擎", "router": "路由",
   "Nodes": "节点", "Planes": "层", "Groups": "组", "Components": "组件", "Cache hit rates": "缓存命中率", "Events": "事件",
