@@ -16,7 +16,7 @@ import pytest
 from tests.policy.build import DEATH, ME, PLANES, board, record, spec
 from yrnode.model.action import Action
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow, UsageError
 from yrnode.model.spec import ComponentSpec
 from yrnode.model.state import Move, State
 from yrnode.node import drill, operator, world
@@ -172,7 +172,7 @@ async def test_a_fault_is_told_and_is_free(bench: Bench) -> None:
 async def test_a_refused_drill_tells_nothing_and_the_next_fault_counts(
     bench: Bench, target: str, dry_run: bool
 ) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises((NotNow, UsageError)):
         await bench.ask("spin", target, dry_run)
     bench.here.apply(Action(Move.STOP, target, DEATH), 100.0)
     assert len(bench.here.components[target].history) == 1
@@ -183,14 +183,14 @@ async def test_what_ends_by_itself_meanwhile_is_no_drill(bench: Bench) -> None:
     found = bench.running.members()
     bench.running.close()
     bench.running.members = lambda: found  # type: ignore[method-assign]
-    with pytest.raises(UsageError, match="no process of rank/serve/0 is left to kill"):
+    with pytest.raises(NotNow, match="no process of rank/serve/0 is left to kill"):
         await bench.ask("kill", "rank/serve/0")
     assert (bench.told(), bench.here.components["rank/serve/0"].drilled) == ([], False)
 
 
 async def test_what_stops_while_its_processes_are_read_is_left_alone(bench: Bench) -> None:
     bench.running.between = lambda: bench.here.update("rank/serve/0", state=State.STOPPING)
-    with pytest.raises(UsageError, match="stopping"):
+    with pytest.raises(NotNow, match="stopping"):
         await bench.ask("kill", "rank/serve/0")
     assert bench.running.child.poll() is None
 
@@ -306,5 +306,5 @@ async def test_data_that_cannot_be_set_aside_are_told_and_etcd_starts(
 async def test_what_is_about_to_stop_is_refused(bench: Bench, wish: dict[str, Any]) -> None:
     """Its state is still ready: a drill would take the operator's wish for its own, and start it again."""
     bench.here.update("etcd", **wish)
-    with pytest.raises(UsageError, match="about to stop"):
+    with pytest.raises(NotNow, match="about to stop"):
         await bench.ask("store-down", "etcd")

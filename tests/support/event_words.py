@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yrnode
+from yrnode.api.control import CLEANED
 from yrnode.api.node import VERBS
 from yrnode.model.board import BoardMove
 from yrnode.model.group import GroupMove
@@ -22,6 +23,7 @@ MADE: dict[str, list[str]] = {
     "f'operator-{verb}'": [f"operator-{verb}" for verb in VERBS],
     "f'member-{step.move.value}'": [f"member-{move.value}" for move in MemberMove],
     "LATE": [LATE],
+    "CLEANED": [CLEANED],
 }
 """By the text of an expression, the words that it stands for."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from yrnode.components import datasystem
 from yrnode.model.cause import Cause, Reason
-from yrnode.model.errors import UsageError
+from yrnode.model.errors import NotNow, UsageError
 from yrnode.model.snapshot import ComponentView
 from yrnode.model.state import Plane, State
 from yrnode.node import operator, radius
@@ -71,7 +71,7 @@ class Drills:
 
     def _refuse(self, drill: str, target: str) -> None:
         if self._world.closing:
-            raise UsageError("yrnode is going down; a drill needs it running")
+            raise NotNow("yrnode is going down; a drill needs it running")
         if drill == DAEMON:
             if target != YRNODE:
                 raise UsageError(f"drill {drill} is for {YRNODE} itself, not for {target}")
@@ -81,7 +81,7 @@ class Drills:
             raise UsageError(f"no component {target!r} on this node; there are: {', '.join(self._world.components)}")
         refuse(drill, view)
         if not operator.wanted(self._world, view) or view.restart is not None:
-            raise UsageError(f"{target} is about to stop; a drill needs it ready")
+            raise NotNow(f"{target} is about to stop; a drill needs it ready")
 
     async def _look(self, drill: str, target: str) -> list[table.Proc]:
         """The processes to hit, of an instance that is still the present one."""
@@ -89,12 +89,12 @@ class Drills:
         found = await victims(drill, instance) if instance is not None else []
         self._refuse(drill, target)
         if instance is None or self._instance(target) is not instance:
-            raise UsageError(f"{target} is being replaced just now; a drill needs it ready")
+            raise NotNow(f"{target} is being replaced just now; a drill needs it ready")
         return found
 
     def _inject(self, drill: str, target: str, procs: list[table.Proc]) -> None:
         if not signal_all(procs, _SIGNALS[drill]):
-            raise UsageError(f"no process of {target} is left to {drill}")
+            raise NotNow(f"no process of {target} is left to {drill}")
         self._world.update(target, drilled=True)
 
     def _take_store_away(self, drill: str, name: str, cause: Cause) -> None:
@@ -140,13 +140,13 @@ class Drills:
 
 
 def refuse(drill: str, view: ComponentView) -> None:
-    """UsageError where this drill does not fit this component, or the component does not run."""
+    """UsageError where this drill does not fit this component, NotNow where the component does not run."""
     if drill.startswith("store-") and view.plane is not Plane.STORE:
         raise UsageError(f"drill {drill} is for etcd, not for {view.name}")
     if drill in ("hang", "spin") and view.plane is not Plane.ENGINE:
         raise UsageError(f"drill {drill} is for a rank, not for {view.name}")
     if view.state is not State.READY:
-        raise UsageError(f"{view.name} is {view.state.value}; a drill needs it ready")
+        raise NotNow(f"{view.name} is {view.state.value}; a drill needs it ready")
 
 
 _SIGNALS = {
