@@ -6,6 +6,7 @@ It says each move on stdout: component, move, monotonic seconds. As in a drill, 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -61,6 +62,9 @@ async def main(where: Path, url: str, count: int) -> None:
     config.write_text(FILE.format(url=url))
     fleet = Fleet(load(config), "n0", specs(where, count), "bench")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, fleet.shut_down)
+    # as the daemon does
+    gc.collect()
+    gc.freeze()
     await fleet.run()
 
 

@@ -71,3 +71,8 @@ def test_a_refusal_that_proves_a_start_counts_for_nothing_else() -> None:
 def test_evidence_is_of_the_latest_result() -> None:
     spec = CheckSpec("x", "http", 1.0, 1.0)
     assert fold(play("+"), Result(RESULTS["-"].verdict, "HTTP 503", 0.2), 9.0, spec).result.evidence == "HTTP 503"
+
+
+def test_how_many_results_there_were_and_how_many_told_nothing() -> None:
+    tally = play("+?--?---+")
+    assert (tally.runs, tally.unknowns) == (9, 2)

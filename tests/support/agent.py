@@ -28,6 +28,7 @@ from yrnode.node import world
 from yrnode.node.groups import Groups
 from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
+from yrnode.node.supervisor import FLOOR_S
 from yrnode.policy.plan import decide
 from yrnode.store import codec
 from yrnode.store.gateway import EtcdGateway
@@ -93,7 +94,8 @@ class Agent:
             self.groups.shared.refresh(now)
             for action in decide(self.world.snapshot(now, random.random())):
                 busy |= self._act(action, now)
-            await asyncio.sleep(0)
+            # as the supervisor's loop: what comes meanwhile is one round
+            await asyncio.sleep(FLOOR_S)
             if not busy:
                 try:
                     await within(self.wake.wait(), 1.0)

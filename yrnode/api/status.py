@@ -163,6 +163,8 @@ def _check(tally: Tally, clock: _Clock) -> dict[str, Any]:
         "failures": tally.failures,
         "failing": tally.failing,
         "episodes": tally.episodes,
+        "runs": tally.runs,
+        "unknowns": tally.unknowns,
     }
 
 

@@ -48,6 +48,7 @@ def unknown(evidence: str, *, proves: bool = False, **facts: float) -> Result:
 class Tally:
     """A check's recent past: the latest result, when (monotonic seconds), and the runs of equal verdicts.
 
+    `runs`: how many results there were, and `unknowns` how many of them told nothing.
     `failing_since`: when the first of the present row of failures came; of no meaning without one.
     `episodes`: how often it has begun to fail beyond its threshold, which is what one that observes would have done.
     """
@@ -60,3 +61,5 @@ class Tally:
     passed: bool = False
     episodes: int = 0
     failing_since: float = 0.0
+    runs: int = 0
+    unknowns: int = 0

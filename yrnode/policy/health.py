@@ -10,14 +10,15 @@ from yrnode.model.verdict import Result, Tally, Verdict
 
 def fold(tally: Tally, result: Result, at: float, spec: CheckSpec) -> Tally:
     """The tally after one more result. An unknown result changes neither row: it proves nothing."""
+    tally = replace(tally, result=result, at=at, runs=tally.runs + 1)
     if result.verdict is Verdict.UNKNOWN:
-        return replace(tally, result=result, at=at, passed=tally.passed or result.proves)
+        return replace(tally, passed=tally.passed or result.proves, unknowns=tally.unknowns + 1)
     if result.verdict is Verdict.OK:
         successes = tally.successes + 1
         failing = tally.failing and successes < spec.successes
-        return Tally(result, at, 0, successes, failing, True, tally.episodes)
+        return replace(tally, failures=0, successes=successes, failing=failing, passed=True, failing_since=0.0)
     failures = tally.failures + 1
     failing = tally.failing or failures >= spec.failures
     episodes = tally.episodes + (failing and not tally.failing)
     since = tally.failing_since if tally.failures else at
-    return Tally(result, at, failures, 0, failing, tally.passed, episodes, since)
+    return replace(tally, failures=failures, successes=0, failing=failing, episodes=episodes, failing_since=since)
