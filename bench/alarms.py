@@ -11,10 +11,15 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any
 
 from bench.result import Peer, Row
-from tests.support.node import cluster_text, yrnode
+from tests.support.node import YrNode, cluster_text, yrnode
+from yrnode.components import node as components
+from yrnode.config.load import load
+from yrnode.model.spec import CheckSpec
 
 NAMES = ("false-alarms",)
 FASTER = 40
@@ -22,46 +27,76 @@ FOR_S = 3600 / FASTER
 BUSY_A_CORE = 4
 REQUESTS = 8
 """At a time, at each rank."""
-PERIODS_S = {
-    "etcd.process": 1.0,
-    "etcd.read": 1.0,
-    "worker.process": 1.0,
-    "worker.liveness": 1.0,
-    "worker.key": 2.0,
-    "worker.ring": 5.0,
-    "worker.kv": 5.0,
-    "rank.process": 1.0,
-    "rank.processes": 0.5,
-    "rank.health": 5.0,
-    "rank.engine": 1.0,
-    "rank.progress": 2.0,
-    "rank.canary": 30.0,
-    "rank.cache": 30.0,
-}
-"""As they are without a word in the cluster file."""
-ALARMS = ("unhealthy", "stop", "bump", "fail", "give-up")
+ALARMS = ("unhealthy", "stop", "bump", "fail", "give-up", "check-failed")
+"""What it says or does when it takes something for broken; nothing fails when the measurement begins."""
 PROBE_S, PROBE_TIMEOUT_S, PROBE_FAILURES = 5.0, 2.0, 3
 """A plain prober of /health, as an orchestrator's liveness probe is set up for an inference server."""
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
+Counts = Mapping[str, Mapping[str, int]]
+"""By component and check: `runs` and `unknowns` so far, and `failing`."""
 
-def measure() -> list[Row]:
-    checks = ", ".join(f"{name}: {{period: {period * 1000 / FASTER:.0f}ms}}" for name, period in PERIODS_S.items())
-    with yrnode(cluster_text(more=f"checks: {{{checks}}}")) as node:
+
+def specs(file: Path) -> dict[str, tuple[str, CheckSpec]]:
+    """By component and check: the kind of the component, and the check as it runs with this cluster file."""
+    found = components.specs(components.host_of(load(file), "n0", os.environ))
+    return {f"{c.name} {check.name}": (c.kind, check) for c in found for check in c.checks if check.watch}
+
+
+def faster(own: Mapping[str, tuple[str, CheckSpec]]) -> str:
+    """The line of a cluster file that makes all of these checks run `FASTER` times as often."""
+    # a canary's own period is that of an idle rank: it looks much more often whether one is due
+    periods = {f"{kind}.{check.name}": check.params.get("idle_s", check.period_s) for kind, check in own.values()}
+    each = (f"{name}: {{period: {period * 1000 / FASTER:g}ms}}" for name, period in periods.items())
+    return f"checks: {{{', '.join(each)}}}"
+
+
+def counted(status: Mapping[str, Any]) -> Counts:
+    checks = {f"{c} {name}": check for c, x in status["components"].items() for name, check in x["checks"].items()}
+    return {name: {key: int(check[key]) for key in ("runs", "unknowns", "failing")} for name, check in checks.items()}
+
+
+def worth(before: Counts, after: Counts, fast: Mapping[str, tuple[str, CheckSpec]]) -> tuple[float, str, float]:
+    """How many hours of checks that was, by the one that ran least: its runs times its own period; which one that is;
+    and the share of all runs that told nothing."""
+    # one of another instance has begun anew
+    had = {n: before[n] if before[n]["runs"] <= after[n]["runs"] else {"runs": 0, "unknowns": 0} for n in fast}
+    runs = {n: after[n]["runs"] - had[n]["runs"] for n in fast}
+    unknown = sum(after[n]["unknowns"] - had[n]["unknowns"] for n in fast)
+    hours = {n: runs[n] * check.period_s * FASTER / 3600 for n, (_, check) in fast.items()}
+    least = min(hours, key=lambda n: hours[n])
+    return hours[least], f"{least}, n {runs[least]}", unknown / max(1, sum(runs.values()))
+
+
+def measure(wanted: Set[str]) -> Iterator[Row]:
+    text = cluster_text()
+    with yrnode(text, start=False) as node:
+        node.config.write_text(text + faster(specs(node.config)) + "\n")
+        fast = specs(node.config)
+        node.start()
         node.wait_ready(120)
-        ports = [int(node.config.read_text().partition("    port: ")[2].split()[0]) + i for i in (0, 1)]
-        last = node.events()[-1]["seq"]
+        node.wait("all checks in order", lambda: _in_order(node), 30)
+        ports = [int(text.partition("    port: ")[2].split()[0]) + i for i in (0, 1)]
+        last, before = node.events()[-1]["seq"], counted(node.status())
         plain = [0]
         with saturated(ports), probing(ports, plain):
             time.sleep(FOR_S)
+            after = counted(node.status())
         found = [e for e in node.events() if e["seq"] > last and e["what"] in ALARMS]
+    hours, least, unknown = worth(before, after, fast)
     words = ", ".join(f"{e['target']} {e['what']}" for e in found[:5])
     note = (
-        f"{FOR_S:.0f} s with periods a {FASTER}th, time-outs as they are; {BUSY_A_CORE} busy processes a core, "
-        f"{REQUESTS} requests at each rank" + (f": {words}" if words else "")
+        f"{hours:.2g} hours of checks by the one that ran least ({least}), {unknown:.1%} of all unknown, "
+        f"in {FOR_S:.0f} s; periods a {FASTER}th, time-outs as they are; "
+        f"{BUSY_A_CORE} busy processes a core, {REQUESTS} requests at each rank" + (f": {words}" if words else "")
     )
     why = f"GET /health, {PROBE_TIMEOUT_S:g} s, {PROBE_FAILURES} misses in a row, as often"
-    return [Row("false-alarms", (float(len(found)),), (Peer("plain probe", float(plain[0]), 1, why),), note)]
+    yield Row("false-alarms", (float(len(found)),), (Peer("plain probe", float(plain[0]), 1, why),), note)
+
+
+def _in_order(node: YrNode) -> bool:
+    checks = counted(node.status()).values()
+    return bool(checks) and not any(c["failing"] for c in checks)
 
 
 @contextlib.contextmanager

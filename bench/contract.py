@@ -48,6 +48,7 @@ VARIANTS = (
     Line("respawn-100", "the same, 100 children", "ms", 50, "p50"),
     Line("respawn-adopted", "adopted child killed to its replacement, 3 children", "ms", 50, "p50"),
     Line("respawn-adopted-100", "the same, 100 children", "ms", 50, "p50"),
+    Line("group-stop-64", "bump to the last of 64 nodes stopping", "ms", None, "p99"),
     Line("engine-freeze-seen-spinning", "spinning engine seen, beyond its stall_timeout", "s", None),
 )
 """The same with more children, and what is shown beside."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import sleepers
+from bench.supervised import Supervised, directory
 from tests.support.etcd import free_port
 
 BIN = Path(os.environ.get("YRNODE_BENCH_PEERS") or "/nonexistent")
@@ -19,6 +21,18 @@ SEEN = {"supervisord": r"exited: (\S+) \(", "circus": r"reaping process \d+ \[(\
 STALE_S = 30
 """After which the guides take a worker for dead, by its liveness file."""
 SUCCESS = "liveness check success"
+
+
+PACKAGES = {"supervisord": "supervisor", "circus": "circus"}
+
+
+def version(name: str) -> str | None:
+    """Of the package that it is in; None where it is not installed."""
+    if not there(name):
+        return None
+    look = f"from importlib.metadata import version; print(version({PACKAGES[name]!r}))"
+    done = subprocess.run([BIN / "python", "-c", look], capture_output=True, text=True, timeout=20, check=False)
+    return done.stdout.strip() or None
 
 
 def there(name: str) -> bool:
@@ -43,7 +57,8 @@ def supervisord(where: Path, names: Sequence[str], birth: Path, port: int) -> li
     return [str(BIN / "python"), "-u", str(BIN / "supervisord"), "-n", "-c", str(where / "supervisord.conf")]
 
 
-def circus(where: Path, names: Sequence[str], birth: Path, ports: Sequence[int]) -> list[str]:
+def circus(where: Path, names: Sequence[str], birth: Path, ports: Sequence[int], level: str) -> list[str]:
+    """As above. `level` of what it logs: only at debug does it say that it has seen a death."""
     watchers = "".join(
         f"[watcher:{name}]\ncmd=/bin/sh {where}/child.sh {name}\nnumprocesses=1\nmax_retry=-1\n"
         f"[env:{name}]\nBIRTHS={birth}\nPATH={os.defpath}\n"
@@ -54,7 +69,7 @@ def circus(where: Path, names: Sequence[str], birth: Path, ports: Sequence[int])
         f"{what}=tcp://127.0.0.1:{port}\n" for what, port in zip(("endpoint", "pubsub_endpoint"), ports, strict=True)
     )
     (where / "circus.ini").write_text(f"[circus]\n{ends}{watchers}")
-    out = ["--log-level", "debug", "--log-output", "-"]
+    out = ["--log-level", level, "--log-output", "-"]
     return [str(BIN / "python"), "-u", str(BIN / "circusd"), *out, str(where / "circus.ini")]
 
 
@@ -86,15 +101,13 @@ def guides_stale(liveness: Path, timeout_s: int = STALE_S) -> bool:
 @contextlib.contextmanager
 def idle(name: str, count: int = 3) -> Iterator[tuple[int, int]]:
     """The pid of a supervisor with so many children, and its port (0: none)."""
-    from bench.deaths import Supervised, directory
-
     with directory() as (where, births):
         port, names = free_port(), [f"c{i}" for i in range(count)]
         if name == "supervisord":
             argv = supervisord(where, names, births.path, port)
         else:
-            argv = circus(where, names, births.path, (port, free_port()))
-        found = Supervised(argv, where, SEEN[name], births, both=True)
+            argv = circus(where, names, births.path, (port, free_port()), "info")
+        found = Supervised(argv, where, None, births, both=True)
         found.start()
         try:
             found.born(names)

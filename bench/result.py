@@ -33,7 +33,12 @@ class Peer:
 
 
 def peer(name: str, samples: Sequence[float], share: float, why: str = "") -> Peer:
-    return Peer(name, percentile(samples, share), len(samples)) if samples else Peer(name, why=why or "not measured")
+    """By the same statistic as the row; `why` there are none, or no more of them."""
+    return (
+        Peer(name, percentile(samples, share), len(samples), why)
+        if samples
+        else Peer(name, why=why or "not measured")
+    )
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,12 @@ class Row:
     @property
     def line(self) -> Line:
         return LINES[self.name]
+
+    @property
+    def stat(self) -> str:
+        """Which of the samples the value is: the p99 of fewer than a hundred is the worst of them."""
+        n = len(self.samples)
+        return f"worst of {n}" if self.line.stat == "p99" and 0 < n < 100 else self.line.stat
 
     @property
     def value(self) -> float | None:
@@ -82,7 +93,7 @@ class Row:
             "peer": rival.name if rival else None,
             "peer_value": _short(theirs),
             "ratio": _short(theirs / value) if value and theirs is not None else None,
-            "stat": self.line.stat,
+            "stat": self.stat,
             "what": self.line.what,
             "peers": [p.json() for p in self.peers],
             "note": self.note,

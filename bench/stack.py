@@ -5,92 +5,107 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import signal
+import subprocess
 import time
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from bench import peers
+from bench import groups, guides, peers
+from bench.proc import cpu_s, rss_mib
 from bench.result import Peer, Row, peer
 from tests.support.node import YrNode, cluster_text, yrnode
 
-NAMES = (
-    *("idle-rss", "idle-cpu", "livez"),
-    *("worker-freeze-seen", "engine-freeze-seen", "engine-freeze-seen-spinning"),
-)
+IDLE = ("idle-rss", "idle-cpu", "livez")
+FREEZES = {
+    "engine-freeze-seen": ("hang", "rank/serve/0", 3),
+    "engine-freeze-seen-spinning": ("spin", "rank/serve/1", 1),
+    "worker-freeze-seen": ("freeze", "worker", 3),
+}
+"""The drill, its target, how often."""
+NAMES = (*IDLE, *FREEZES, *groups.NAMES_LOSS)
 NAMES_METRICS = ("metrics",)
 NAMES_COLD = ("cold-start",)
 SETTLE_S, IDLE_S = 15.0, 30.0
 """For ten seconds after it is ready a rank's processes are still being learnt."""
+SCRAPE_S = 15.0
 REQUESTS = 1000
-FREEZES = 3
 STARTS = 10
-STALL_S = 15
-PROBE = "the guides' probe"
-GUIDES_PERIOD_S = 1.0
-"""The guides name no period; with another one it is later still."""
-_TICKS = os.sysconf("SC_CLK_TCK")
+STALL_S = 8
+LIMIT_S = 90.0
+"""A fault that is not seen by then is a sample of so much."""
+SLEEPERS = "with 3 children that sleep, and no checks"
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def rss_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
-def measure() -> list[Row]:
+def measure(wanted: Set[str]) -> Iterator[Row]:
+    """The rows of one node, and, while the guides wait for its frozen worker, that of nodes that mostly wait too."""
+    if wanted.isdisjoint({*IDLE, *FREEZES}):
+        yield from groups.loss(wanted)
+        return
     with yrnode(cluster_text(more=f"checks: {{rank.progress: {{stall_timeout: {STALL_S}s}}}}")) as node:
         node.wait_ready(120)
-        time.sleep(SETTLE_S)
-        rows = _idle(node)
-        worker = [_drill(node, "freeze", "worker") for _ in range(FREEZES)]
-        engine = [_drill(node, "hang", "rank/serve/0") for _ in range(FREEZES)]
-        spinning = _drill(node, "spin", "rank/serve/1") - STALL_S
-        never = Peer(PROBE, why="its completion may take 1200 s, longer than all of this")
-        rows += [
-            Row("engine-freeze-seen", tuple(engine), (never,)),
-            Row("engine-freeze-seen-spinning", (spinning,), (never,), f"stall_timeout is {STALL_S} s here"),
-            Row("worker-freeze-seen", tuple(worker), (_guides(node),)),
-        ]
-    return rows
+        idle: Row | None = None
+        if not wanted.isdisjoint(IDLE):
+            time.sleep(SETTLE_S)
+            idle, *rows = _idle(node)
+            yield from (idle, *rows)
+        for name, (drill, target, times) in FREEZES.items():
+            if name in wanted and name != "worker-freeze-seen":
+                yield _drills(node, name, drill, target, times)
+        if "worker-freeze-seen" in wanted:
+            seen = _drills(node, "worker-freeze-seen", *FREEZES["worker-freeze-seen"])
+            yield seen
+        if idle is not None and not wanted.isdisjoint(FREEZES):
+            yield _again(node, idle)
+        if "worker-freeze-seen" in wanted:
+            with guides.watching(node) as watch:
+                if not wanted.isdisjoint(groups.NAMES_LOSS):
+                    yield from groups.loss(wanted)
+            yield Row(seen.name, seen.samples, (watch.peer,), seen.note)
+            return
+    if not wanted.isdisjoint(groups.NAMES_LOSS):
+        yield from groups.loss(wanted)
 
 
 def _idle(node: YrNode) -> list[Row]:
     """Its memory and CPU, beside others in the same time; then how soon each answers."""
     assert node.process is not None
+    host, _, port = node.api.partition(":")
     names = [n for n in ("supervisord", "circus") if peers.there(n)]
     with contextlib.ExitStack() as stack:
         others = {name: stack.enter_context(peers.idle(name)) for name in names}
         pids = {"yrnode": node.process.pid, **{name: pid for name, (pid, _) in others.items()}}
         before, began = {name: cpu_s(pid) for name, pid in pids.items()}, time.monotonic()
-        time.sleep(IDLE_S)
+        while time.monotonic() - began < IDLE_S:
+            time.sleep(SCRAPE_S)
+            _get(host, int(port), "/metrics")
         took = time.monotonic() - began
         cpu = {name: (cpu_s(pid) - before[name]) / took * 100 for name, pid in pids.items()}
         rss = {name: rss_mib(pid) for name, pid in pids.items()}
-        host, _, port = node.api.partition(":")
         mine = [_get(host, int(port), "/livez") for _ in range(REQUESTS)]
         theirs = []
         if "supervisord" in others:
             theirs = [_rpc(others["supervisord"][1], "supervisor.getState") for _ in range(REQUESTS)]
-    note = "with 3 children that sleep, and no checks"
-
-    def beside(values: dict[str, float]) -> tuple[Peer, ...]:
-        return tuple(
-            Peer(n, values[n], 1, note) if n in values else Peer(n, why=peers.MISSING)
-            for n in ("supervisord", "circus")
-        )
-
+    scraped = f"/metrics read each {SCRAPE_S:g} s"
     return [
-        Row("idle-rss", (rss["yrnode"],), beside(rss)),
-        Row("idle-cpu", (cpu["yrnode"],), beside(cpu), f"over {took:.0f} s"),
+        Row("idle-rss", (rss["yrnode"],), _beside(rss), f"after {took:.0f} s, {scraped}"),
+        Row("idle-cpu", (cpu["yrnode"],), _beside(cpu), f"over {took:.0f} s, {scraped}"),
         Row("livez", tuple(mine), (peer("supervisord", theirs, 0.99, peers.MISSING),), "a connection each"),
     ]
+
+
+def _beside(values: Mapping[str, float]) -> tuple[Peer, ...]:
+    return tuple(
+        Peer(n, values[n], 1, SLEEPERS) if n in values else Peer(n, why=peers.MISSING)
+        for n in ("supervisord", "circus")
+    )
+
+
+def _again(node: YrNode, idle: Row) -> Row:
+    """What it holds after the drills counts too."""
+    assert node.process is not None
+    return Row(
+        idle.name, (*idle.samples, rss_mib(node.process.pid)), idle.peers, f"{idle.note}; and again after the drills"
+    )
 
 
 def _get(host: str, port: int, path: str) -> float:
@@ -115,37 +130,35 @@ def _rpc(port: int, method: str) -> float:
     return (time.monotonic() - began) * 1000
 
 
+def _drills(node: YrNode, name: str, drill: str, target: str, times: int) -> Row:
+    """Seconds until each was seen. One that cannot be made is told of, and what came before it stays."""
+    took: list[float] = []
+    note = ""
+    for _ in range(times):
+        try:
+            took.append(_drill(node, drill, target))
+            if took[-1] == LIMIT_S:
+                note = f"not seen within {LIMIT_S:g} s, which is its sample"
+        except (AssertionError, RuntimeError, ValueError, OSError, subprocess.TimeoutExpired) as e:
+            note = f"a drill failed: {str(e)[:300]!r}"
+            break
+    if drill == "spin":
+        took = [x - STALL_S for x in took]
+        note = "; ".join(filter(None, (f"stall_timeout is {STALL_S} s here", note)))
+    return Row(name, tuple(took), (guides.NEVER,), note)
+
+
 def _drill(node: YrNode, *words: str) -> float:
-    """Seconds until it was seen; the stack is ready again on return."""
+    """Seconds until it was seen, `LIMIT_S` when it was not in time."""
     node.wait_ready(120)
-    done = node.cli("drill", *words, "--yes", "--limit", "90", "-o", "json", timeout=120)
+    done = node.cli("drill", *words, "--yes", "--limit", f"{LIMIT_S:g}", "-o", "json", timeout=LIMIT_S + 30)
+    if not done.stdout.strip():
+        raise RuntimeError(f"drill {' '.join(words)}: {done.stderr.strip()}")
     result: dict[str, Any] = json.loads(done.stdout)
-    if result["detected_ms"] is None:
-        raise RuntimeError(f"drill {' '.join(words)}: {result['why']}")
-    return float(result["detected_ms"]) / 1000
+    return LIMIT_S if result["detected_ms"] is None else float(result["detected_ms"]) / 1000
 
 
-def _guides(node: YrNode) -> Peer:
-    """The guides' look at the same worker, frozen once more; yrnode keeps its hands off meanwhile."""
-    node.wait_ready(120)
-    if node.cli("pause").returncode:
-        return Peer(PROBE, why="yrnode did not pause")
-    pid = node.component("worker")["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    began = time.monotonic()
-    try:
-        while not peers.guides_stale(node.home / "worker/liveness"):
-            if time.monotonic() - began > 2 * peers.STALE_S:
-                return Peer(PROBE, why=f"not seen within {2 * peers.STALE_S} s")
-            time.sleep(GUIDES_PERIOD_S)
-        return Peer(
-            PROBE, time.monotonic() - began, 1, f"looks each {GUIDES_PERIOD_S:g} s; the guides name no period"
-        )
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def metrics() -> list[Row]:
+def metrics(wanted: Set[str]) -> Iterator[Row]:
     with yrnode(cluster_text(ranks=16)) as node:
         node.wait_ready(150)
         host, _, port = node.api.partition(":")
@@ -154,13 +167,13 @@ def metrics() -> list[Row]:
     if peers.there("supervisord"):
         with peers.idle("supervisord", 18) as (_, at):
             theirs = [_rpc(at, "supervisor.getAllProcessInfo") for _ in range(REQUESTS // 5)]
-    return [Row("metrics", tuple(took), (peer("supervisord", theirs, 0.99, peers.MISSING),), "a connection each")]
+    yield Row("metrics", tuple(took), (peer("supervisord", theirs, 0.99, peers.MISSING),), "a connection each")
 
 
-def cold() -> list[Row]:
+def cold(wanted: Set[str]) -> Iterator[Row]:
     mine = [_cold() for _ in range(STARTS)]
     theirs = [_cold_supervisord() for _ in range(STARTS)] if peers.there("supervisord") else []
-    return [Row("cold-start", tuple(mine), (peer("supervisord", theirs, 1.0, peers.MISSING),))]
+    yield Row("cold-start", tuple(mine), (peer("supervisord", theirs, 1.0, peers.MISSING),))
 
 
 def _cold() -> float:
@@ -168,7 +181,11 @@ def _cold() -> float:
         began = time.monotonic()
         node.start()
         node.wait("livez", lambda: node.get("/livez")[0] == 200, 30)
-        return time.monotonic() - began
+        took = time.monotonic() - began
+        # what it has begun to start is found by its mark, which a child has once it is a program of its own
+        node.kill()
+        time.sleep(0.05)
+    return took
 
 
 def _cold_supervisord() -> float:

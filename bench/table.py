@@ -25,7 +25,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.name,
         "-" if got["value"] is None else f"{got['value']:g} {unit}",
-        row.line.stat,
+        row.stat,
         str(got["n"]),
         "-" if got["p50"] is None else f"{got['p50']:g}",
         "-" if got["p99"] is None else f"{got['p99']:g}",

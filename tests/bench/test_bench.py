@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Set
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import __main__ as bench
+from bench import alarms, groups, growth
 from bench.contract import CONTRACT, LINES, chosen
 from bench.result import Peer, Row, peer, percentile
 from bench.table import table
+from tests.support.node import cluster_text
 
 KEYS = ["name", "value", "unit", "n", "p50", "p99", "target", "met", "peer", "peer_value", "ratio"]
 
@@ -104,7 +108,7 @@ def test_the_table_has_a_line_for_each_row_and_the_reasons_below() -> None:
     rows = [Row("livez", (1.5, 2.5)), Row("respawn", (), (Peer("x", why="no such program"),), note="timed out")]
     head, first, second, _, *notes = table(rows).splitlines()
     assert head.split()[:3] == ["name", "value", "stat"]
-    assert first.split()[:9] == ["livez", "2.5", "ms", "p99", "2", "1.5", "2.5", "<", "5"]
+    assert first.split()[:11] == ["livez", "2.5", "ms", "worst", "of", "2", "2", "1.5", "2.5", "<", "5"]
     assert second.split()[:2] == ["respawn", "-"]
     assert notes == ["respawn: timed out", "respawn: x: no such program"]
 
@@ -151,15 +155,94 @@ def test_a_wrong_name_is_one_line_and_2(capsys: pytest.CaptureFixture[str], tmp_
 def test_one_that_fails_leaves_the_others(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> list[Row]:
+    out = tmp_path / "b.json"
+    kept: list[str] = []
+
+    def broken(wanted: Set[str]) -> Iterator[Row]:
+        yield Row("idle-rss", (50.0,))
+        # what comes before the failure is written by then
+        kept.extend(r["name"] for r in json.loads(out.read_text()))
+        yield Row("idle-rss", (50.0, 60.0))
         raise TimeoutError("it never came")
 
-    monkeypatch.setattr(bench, "MEASURES", ((broken, ("livez",)), (lambda: [Row("go-8", (1.0,))], ("go-8",))))
-    out = tmp_path / "b.json"
+    def good(wanted: Set[str]) -> Iterator[Row]:
+        yield Row("go-8", (1.0,))
+
+    monkeypatch.setattr(bench, "MEASURES", ((broken, ("idle-rss", "livez")), (good, ("go-8",))))
     assert bench.main(["--out", str(out)]) == 1
     rows = json.loads(out.read_text())
-    assert [(r["name"], r["value"]) for r in rows] == [("livez", None), ("go-8", 1.0)]
-    assert "it never came" in rows[0]["note"]
+    assert kept == ["idle-rss"]
+    assert [(r["name"], r["value"]) for r in rows] == [("idle-rss", 60.0), ("livez", None), ("go-8", 1.0)]
+    assert "it never came" in rows[1]["note"]
     about = json.loads(out.with_suffix(".about.json").read_text())["about"]
     assert {"date", "machine", "cores", "python", "yrnode", "etcd", "load_before", "load_after"} <= set(about)
     assert "go-8" in capsys.readouterr().out
+    assert {"memory_mib", "kernel", "peers"} <= set(about)
+
+
+def test_one_name_asks_for_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Set[str]] = []
+
+    def measure(wanted: Set[str]) -> Iterator[Row]:
+        asked.append(wanted)
+        yield Row("livez", (1.0,))
+        yield Row("idle-cpu", (1.0,))
+
+    monkeypatch.setattr(bench, "MEASURES", ((measure, ("idle-cpu", "livez")), (measure, ("go-8",))))
+    assert bench.main(["--only", "livez", "--out", str(tmp_path / "b.json")]) == 0
+    assert asked == [{"livez"}]
+    assert [r["name"] for r in json.loads((tmp_path / "b.json").read_text())] == ["livez"]
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "stat"),
+    [("livez", 99, "worst of 99"), ("livez", 100, "p99"), ("livez", 0, "p99"), ("respawn", 3, "p50")],
+)
+def test_a_p99_of_few_says_what_it_is(name: str, n: int, stat: str) -> None:
+    row = Row(name, tuple(map(float, range(n))))
+    assert (row.stat, row.json()["stat"]) == (stat, stat)
+    assert row.stat in table([row])
+
+
+def test_all_checks_of_a_node_are_made_faster_by_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    text = cluster_text()
+    file.write_text(text)
+    own = alarms.specs(file)
+    file.write_text(text + alarms.faster(own) + "\n")
+    fast = alarms.specs(file)
+    assert {n for n, _ in own.items()} == set(fast) > {"etcd read", "worker kv", "rank/serve/0 health"}
+    for name, (_, check) in own.items():
+        base = "idle_s" if "idle_s" in check.params else ""
+        before = check.params[base] if base else check.period_s
+        after = fast[name][1].params[base] if base else fast[name][1].period_s
+        assert after == pytest.approx(before / alarms.FASTER), name
+        # nothing else is made easier or harder
+        assert fast[name][1].failures == check.failures
+        assert fast[name][1].timeout_s == check.timeout_s
+
+
+def test_the_hours_are_those_of_the_check_that_ran_least(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(cluster_text())
+    kind, check = alarms.specs(file)["etcd process"]
+    fast = {n: (kind, replace(check, period_s=p / alarms.FASTER)) for n, p in {"a x": 1.0, "b y": 5.0}.items()}
+    before = {n: {"runs": 10, "unknowns": 1, "failing": 0} for n in fast}
+    # the second has begun anew meanwhile
+    after = {"a x": {"runs": 3610, "unknowns": 37, "failing": 0}, "b y": {"runs": 9, "unknowns": 0, "failing": 0}}
+    hours, least, unknown = alarms.worth(before, after, fast)
+    assert (hours, least, unknown) == (pytest.approx(45 / 3600), "b y, n 9", pytest.approx(36 / 3609))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_"),
+    [(0.5, 0.5, True), (0.5, 0.3, False), (0.01, 0.04, True), (2.0, 2.0, False), (2.0, 1.5, False), (1.5, 1.4, True)],
+)
+def test_two_seconds_alike_are_quiet_unless_they_take_everything(before: float, now: float, is_: bool) -> None:
+    assert groups.steady(before, now, 2) is is_
+
+
+def test_growth_that_was_not_judged_is_told() -> None:
+    shown = growth._row("shown", "ms", {8: 1.0}, None)
+    assert growth.unjudged([growth._row("one size", "ms", {8: 1.0}), shown]) == ["one size"]
+    assert growth.unjudged([growth._row("two", "ms", {8: 1.0, 16: 2.0}), growth._row("x", "ms", {})]) == ["x"]
