@@ -80,7 +80,7 @@ $(PEERS)/.done:
 	$(PEERS)/bin/python -m pip install -q --disable-pip-version-check supervisor==4.3.0 circus==0.19.0
 	@touch $@
 
-# Ten minutes on two quiet cores: a table, and bench.json. `make bench ONLY=respawn` measures one.
+# Less than ten minutes on two quiet cores: a table, and bench.json after each row. `make bench ONLY=respawn` measures one.
 bench: $(VENV)/.dev
 	@$(MAKE) -s $(PEERS)/.done 1>&2 || echo "bench: the peers cannot be installed: they are left out" 1>&2
 	@YRNODE_BENCH_PEERS=$(CURDIR)/$(PEERS)/bin $(PY) -m bench --only "$(ONLY)" $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ def systemd(count: int, kills: int) -> tuple[Took, str]:
                 box.close()
     except pytest.skip.Exception as e:
         return took, str(e)
-    except (AssertionError, OSError) as e:
+    except (AssertionError, OSError, subprocess.TimeoutExpired) as e:
         return took, f"could not be measured: {str(e)[:200]!r}"
     return took, ""
 

@@ -77,7 +77,8 @@ def theirs(name: str, count: int, kills: int) -> tuple[Took, str]:
         except TimeoutError as e:
             return took, str(e)
         finally:
-            found.end()
+            # an orderly stop takes some of them half a minute; the children are ended with the directory
+            found.end(signal.SIGKILL)
     return took, ""
 
 
@@ -101,6 +102,8 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
                 yield Row(f"adopted-death-seen{more}", tuple(adopted.seen), NOBODY, why)
                 yield Row(f"respawn-adopted{more}", tuple(adopted.again), NOBODY, why)
             if ours:
+                yield Row(f"child-death-seen{more}", tuple(mine.seen))
+                yield Row(f"respawn{more}", tuple(mine.again))
                 others = all_theirs(count)
                 seen = tuple(peer(n, took.seen, 0.99, why) for n, (took, why) in others.items())
                 again = tuple(peer(n, took.again, 0.5, why) for n, (took, why) in others.items())

@@ -20,7 +20,8 @@ from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.state import Plane
 from yrnode.node.supervisor import Supervisor
 
-CHECK = CheckSpec("process", "process", 1.0, 1.0, gate=True, local=True)
+# ready soon, since the next kill waits for it
+CHECK = CheckSpec("process", "process", 1.0, 1.0, gate=True, local=True, gate_period_s=0.05)
 FILE = """
 cluster: fleet
 nodes: {{n0: {{address: 127.0.0.1}}}}

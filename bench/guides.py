@@ -38,8 +38,9 @@ def watching(node: YrNode) -> Iterator[Watch]:
         found.peer = Peer(PROBE, why=f"the stack was not ready: {str(e)[:200]}")
         yield found
         return
-    if node.cli("pause").returncode:
-        found.peer = Peer(PROBE, why="yrnode did not pause")
+    paused = node.cli("pause", "--yes")
+    if paused.returncode:
+        found.peer = Peer(PROBE, why=f"yrnode did not pause: {paused.stderr.strip()[:200]}")
         yield found
         return
     pid = node.component("worker")["pid"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -113,4 +114,5 @@ def idle(name: str, count: int = 3) -> Iterator[tuple[int, int]]:
             found.born(names)
             yield found.process.pid, port if name == "supervisord" else 0
         finally:
-            found.end()
+            # its children are ended with the directory
+            found.end(signal.SIGKILL)

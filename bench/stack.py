@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from bench import groups, guides, peers
@@ -60,7 +61,7 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
             with guides.watching(node) as watch:
                 if not wanted.isdisjoint(groups.NAMES_LOSS):
                     yield from groups.loss(wanted)
-            yield Row(seen.name, seen.samples, (watch.peer,), seen.note)
+            yield replace(seen, peers=(watch.peer,))
             return
     if not wanted.isdisjoint(groups.NAMES_LOSS):
         yield from groups.loss(wanted)
@@ -70,9 +71,14 @@ def _idle(node: YrNode) -> list[Row]:
     """Its memory and CPU, beside others in the same time; then how soon each answers."""
     assert node.process is not None
     host, _, port = node.api.partition(":")
-    names = [n for n in ("supervisord", "circus") if peers.there(n)]
+    others: dict[str, tuple[int, int]] = {}
+    why = dict.fromkeys(peers.PACKAGES, peers.MISSING)
     with contextlib.ExitStack() as stack:
-        others = {name: stack.enter_context(peers.idle(name)) for name in names}
+        for name in filter(peers.there, peers.PACKAGES):
+            try:
+                others[name] = stack.enter_context(peers.idle(name))
+            except TimeoutError as e:
+                why[name] = str(e)
         pids = {"yrnode": node.process.pid, **{name: pid for name, (pid, _) in others.items()}}
         before, began = {name: cpu_s(pid) for name, pid in pids.items()}, time.monotonic()
         while time.monotonic() - began < IDLE_S:
@@ -87,25 +93,21 @@ def _idle(node: YrNode) -> list[Row]:
             theirs = [_rpc(others["supervisord"][1], "supervisor.getState") for _ in range(REQUESTS)]
     scraped = f"/metrics read each {SCRAPE_S:g} s"
     return [
-        Row("idle-rss", (rss["yrnode"],), _beside(rss), f"after {took:.0f} s, {scraped}"),
-        Row("idle-cpu", (cpu["yrnode"],), _beside(cpu), f"over {took:.0f} s, {scraped}"),
-        Row("livez", tuple(mine), (peer("supervisord", theirs, 0.99, peers.MISSING),), "a connection each"),
+        Row("idle-rss", (rss["yrnode"],), _beside(rss, why), f"after {took:.0f} s, {scraped}"),
+        Row("idle-cpu", (cpu["yrnode"],), _beside(cpu, why), f"over {took:.0f} s, {scraped}"),
+        Row("livez", tuple(mine), (peer("supervisord", theirs, 0.99, why["supervisord"]),), "a connection each"),
     ]
 
 
-def _beside(values: Mapping[str, float]) -> tuple[Peer, ...]:
-    return tuple(
-        Peer(n, values[n], 1, SLEEPERS) if n in values else Peer(n, why=peers.MISSING)
-        for n in ("supervisord", "circus")
-    )
+def _beside(values: Mapping[str, float], why: Mapping[str, str]) -> tuple[Peer, ...]:
+    return tuple(Peer(n, values[n], 1, SLEEPERS) if n in values else Peer(n, why=w) for n, w in why.items())
 
 
 def _again(node: YrNode, idle: Row) -> Row:
     """What it holds after the drills counts too."""
     assert node.process is not None
-    return Row(
-        idle.name, (*idle.samples, rss_mib(node.process.pid)), idle.peers, f"{idle.note}; and again after the drills"
-    )
+    samples = (*idle.samples, rss_mib(node.process.pid))
+    return replace(idle, samples=samples, note=f"{idle.note}, and again after the drills")
 
 
 def _get(host: str, port: int, path: str) -> float:
@@ -163,17 +165,21 @@ def metrics(wanted: Set[str]) -> Iterator[Row]:
         node.wait_ready(150)
         host, _, port = node.api.partition(":")
         took = [_get(host, int(port), "/metrics") for _ in range(REQUESTS)]
+    row = Row("metrics", tuple(took), (peer("supervisord", (), 0.99),), "a connection each")
+    yield row
     theirs: list[float] = []
     if peers.there("supervisord"):
         with peers.idle("supervisord", 18) as (_, at):
             theirs = [_rpc(at, "supervisor.getAllProcessInfo") for _ in range(REQUESTS // 5)]
-    yield Row("metrics", tuple(took), (peer("supervisord", theirs, 0.99, peers.MISSING),), "a connection each")
+    yield replace(row, peers=(peer("supervisord", theirs, 0.99, peers.MISSING),))
 
 
 def cold(wanted: Set[str]) -> Iterator[Row]:
     mine = [_cold() for _ in range(STARTS)]
+    row = Row("cold-start", tuple(mine), (peer("supervisord", (), 1.0),))
+    yield row
     theirs = [_cold_supervisord() for _ in range(STARTS)] if peers.there("supervisord") else []
-    yield Row("cold-start", tuple(mine), (peer("supervisord", theirs, 1.0, peers.MISSING),))
+    yield replace(row, peers=(peer("supervisord", theirs, 1.0, peers.MISSING),))
 
 
 def _cold() -> float:
