@@ -24,6 +24,8 @@ from yrnode.model.spec import CheckSpec
 NAMES = ("false-alarms",)
 FASTER = 40
 FOR_S = 3600 / FASTER
+KEEP = ("rank.engine", "rank.progress")
+"""These measure for how long something stands still in their own periods: faster ones would mean another time-out."""
 BUSY_A_CORE = 4
 REQUESTS = 8
 """At a time, at each rank."""
@@ -46,9 +48,14 @@ def specs(file: Path) -> dict[str, tuple[str, CheckSpec]]:
 def faster(own: Mapping[str, tuple[str, CheckSpec]]) -> str:
     """The line of a cluster file that makes all of these checks run `FASTER` times as often."""
     # a canary's own period is that of an idle rank: it looks much more often whether one is due
-    periods = {f"{kind}.{check.name}": check.params.get("idle_s", check.period_s) for kind, check in own.values()}
-    each = (f"{name}: {{period: {period * 1000 / FASTER:g}ms}}" for name, period in periods.items())
+    periods = {_key(*one): one[1].params.get("idle_s", one[1].period_s) for one in own.values()}
+    each = (f"{name}: {{period: {s * 1000 / FASTER:g}ms}}" for name, s in periods.items() if name not in KEEP)
     return f"checks: {{{', '.join(each)}}}"
+
+
+def _key(kind: str, check: CheckSpec) -> str:
+    """What the cluster file calls it."""
+    return f"{kind}.{check.name}"
 
 
 def counted(status: Mapping[str, Any]) -> Counts:
@@ -57,13 +64,13 @@ def counted(status: Mapping[str, Any]) -> Counts:
 
 
 def worth(before: Counts, after: Counts, fast: Mapping[str, tuple[str, CheckSpec]]) -> tuple[float, str, float]:
-    """How many hours of checks that was, by the one that ran least: its runs times its own period; which one that is;
-    and the share of all runs that told nothing."""
+    """How many hours of checks that was, by the one of the faster ones that ran least: its runs times its own period;
+    which one that is; and the share of all runs that told nothing."""
     # one of another instance has begun anew
     had = {n: before[n] if before[n]["runs"] <= after[n]["runs"] else {"runs": 0, "unknowns": 0} for n in fast}
     runs = {n: after[n]["runs"] - had[n]["runs"] for n in fast}
     unknown = sum(after[n]["unknowns"] - had[n]["unknowns"] for n in fast)
-    hours = {n: runs[n] * check.period_s * FASTER / 3600 for n, (_, check) in fast.items()}
+    hours = {n: runs[n] * c.period_s * FASTER / 3600 for n, (kind, c) in fast.items() if _key(kind, c) not in KEEP}
     least = min(hours, key=lambda n: hours[n])
     return hours[least], f"{least}, n {runs[least]}", unknown / max(1, sum(runs.values()))
 
@@ -81,13 +88,15 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
         plain = [0]
         with saturated(ports), probing(ports, plain):
             time.sleep(FOR_S)
-            after = counted(node.status())
+            # it may be late to answer, which is no reason to give up
+            after = node.wait("status", lambda: counted(node.status()), 60)
         found = [e for e in node.events() if e["seq"] > last and e["what"] in ALARMS]
     hours, least, unknown = worth(before, after, fast)
-    words = ", ".join(f"{e['target']} {e['what']}" for e in found[:5])
+    words = ", ".join(f"{e['target']} {e['what']}: {e['text']}" for e in found[:5])
     note = (
         f"{hours:.2g} hours of checks by the one that ran least ({least}), {unknown:.1%} of all unknown, "
-        f"in {FOR_S:.0f} s; periods a {FASTER}th, time-outs as they are; "
+        f"in {FOR_S:.0f} s; periods a {FASTER}th, but of {' and '.join(KEEP)}, "
+        "which count in them; time-outs as they are; "
         f"{BUSY_A_CORE} busy processes a core, {REQUESTS} requests at each rank" + (f": {words}" if words else "")
     )
     why = f"GET /health, {PROBE_TIMEOUT_S:g} s, {PROBE_FAILURES} misses in a row, as often"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from bench import boxed, peers
 from bench.result import Peer, Row, peer
@@ -82,15 +83,16 @@ def theirs(name: str, count: int, kills: int) -> tuple[Took, str]:
     return took, ""
 
 
-def all_theirs(count: int) -> dict[str, tuple[Took, str]]:
-    """Those that mostly sleep at the same time; then systemd, which is as quick as we are, alone."""
-    with ThreadPoolExecutor(len(PEER_KILLS)) as pool:
-        asked = {name: pool.submit(theirs, name, count, kills) for name, kills in PEER_KILLS.items()}
-        found = {name: future.result() for name, future in asked.items()}
-    return {**found, "systemd": boxed.systemd(count, KILLS)}
+def all_theirs(counts: Sequence[int]) -> dict[int, dict[str, tuple[Took, str]]]:
+    """By number of children. Those that mostly sleep at the same time; then systemd, which is quick, alone."""
+    with ThreadPoolExecutor(len(PEER_KILLS) * len(counts)) as pool:
+        asked = {(n, name): pool.submit(theirs, name, n, kills) for n in counts for name, kills in PEER_KILLS.items()}
+    in_box = boxed.systemd(counts, KILLS)
+    return {n: {**{name: asked[n, name].result() for name in PEER_KILLS}, "systemd": in_box[n]} for n in counts}
 
 
 def measure(wanted: Set[str]) -> Iterator[Row]:
+    rows: dict[int, tuple[Row, Row]] = {}
     with deployed_etcd() as etcd:
         for count, more in SIZES:
             ours, taken = ({f"{name}{more}" for name in names} & wanted for names in (MINE, ADOPTED))
@@ -102,10 +104,14 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
                 yield Row(f"adopted-death-seen{more}", tuple(adopted.seen), NOBODY, why)
                 yield Row(f"respawn-adopted{more}", tuple(adopted.again), NOBODY, why)
             if ours:
-                yield Row(f"child-death-seen{more}", tuple(mine.seen))
-                yield Row(f"respawn{more}", tuple(mine.again))
-                others = all_theirs(count)
-                seen = tuple(peer(n, took.seen, 0.99, why) for n, (took, why) in others.items())
-                again = tuple(peer(n, took.again, 0.5, why) for n, (took, why) in others.items())
-                yield Row(f"child-death-seen{more}", tuple(mine.seen), seen)
-                yield Row(f"respawn{more}", tuple(mine.again), again)
+                rows[count] = (
+                    Row(f"child-death-seen{more}", tuple(mine.seen)),
+                    Row(f"respawn{more}", tuple(mine.again)),
+                )
+                yield from rows[count]
+    if rows:
+        others = all_theirs(tuple(rows))
+        for count, (seen, again) in rows.items():
+            by = others[count].items()
+            yield replace(seen, peers=tuple(peer(n, took.seen, 0.99, why) for n, (took, why) in by))
+            yield replace(again, peers=tuple(peer(n, took.again, 0.5, why) for n, (took, why) in by))

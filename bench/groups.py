@@ -27,7 +27,7 @@ NAMES_LOSS = ("node-loss-seen",)
 BUMPS_8 = 100
 BUMP_S = 20.0
 START_S = 120.0
-FOR_S = {64: 20.0, 256: 60.0}
+FOR_S = {64: 20.0, 256: 40.0}
 """256 nodes that share two cores take a minute and more from a bump until all are ready again."""
 LIMIT_S = 60.0
 """A bump whose last stop has not come by then is a sample of so much."""

@@ -26,7 +26,7 @@ FREEZES = {
 NAMES = (*IDLE, *FREEZES, *groups.NAMES_LOSS)
 NAMES_METRICS = ("metrics",)
 NAMES_COLD = ("cold-start",)
-SETTLE_S, IDLE_S = 15.0, 30.0
+SETTLE_S, IDLE_S = 12.0, 30.0
 """For ten seconds after it is ready a rank's processes are still being learnt."""
 SCRAPE_S = 15.0
 REQUESTS = 1000
@@ -72,7 +72,7 @@ def _idle(node: YrNode) -> list[Row]:
     assert node.process is not None
     host, _, port = node.api.partition(":")
     others: dict[str, tuple[int, int]] = {}
-    why = dict.fromkeys(peers.PACKAGES, peers.MISSING)
+    why = {name: "" if peers.there(name) else peers.MISSING for name in peers.PACKAGES}
     with contextlib.ExitStack() as stack:
         for name in filter(peers.there, peers.PACKAGES):
             try:
@@ -171,7 +171,7 @@ def metrics(wanted: Set[str]) -> Iterator[Row]:
     if peers.there("supervisord"):
         with peers.idle("supervisord", 18) as (_, at):
             theirs = [_rpc(at, "supervisor.getAllProcessInfo") for _ in range(REQUESTS // 5)]
-    yield replace(row, peers=(peer("supervisord", theirs, 0.99, peers.MISSING),))
+    yield replace(row, peers=(peer("supervisord", theirs, 0.99, "" if theirs else peers.MISSING),))
 
 
 def cold(wanted: Set[str]) -> Iterator[Row]:
@@ -179,7 +179,7 @@ def cold(wanted: Set[str]) -> Iterator[Row]:
     row = Row("cold-start", tuple(mine), (peer("supervisord", (), 1.0),))
     yield row
     theirs = [_cold_supervisord() for _ in range(STARTS)] if peers.there("supervisord") else []
-    yield replace(row, peers=(peer("supervisord", theirs, 1.0, peers.MISSING),))
+    yield replace(row, peers=(peer("supervisord", theirs, 1.0, "" if theirs else peers.MISSING),))
 
 
 def _cold() -> float:
