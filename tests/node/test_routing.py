@@ -94,11 +94,13 @@ class Lab:
 
     async def look(self, **standing: Standing) -> str:
         """What the router was asked; `p` and `d` as they are judged now."""
-        urls = {"p": P, "d": D}
-        for name, found in standing.items():
-            self.routing._judged[urls[name]] = Judged(found, f"is {found.value}")
+        self.judge(**{name: Judged(found, f"is {found.value}") for name, found in standing.items()})
         await self.routing._keep(self.router)
         return self.router.since()
+
+    def judge(self, **judged: Judged) -> None:
+        urls = {"p": P, "d": D}
+        self.routing._learn({**self.routing._judged, **{urls[name]: found for name, found in judged.items()}})
 
     def told(self) -> list[str]:
         """Events so far."""
@@ -126,6 +128,23 @@ async def test_in_and_out(lab: Lab) -> None:
     assert await lab.look(p=OUT) == ""
     assert lab.told() == ["member-in rank/p/0", "member-in rank/d/0", "member-out rank/p/0"]
     assert lab.shown() == {"p": "out", "d": "in"}
+
+
+async def test_why_it_is_out_is_what_spoke_against_it_first(lab: Lab) -> None:
+    lab.up("i1")
+    await lab.look(p=IN, d=IN)
+    await lab.look()
+    for why in ("killed by SIGKILL", "it is starting"):
+        lab.judge(p=Judged(OUT, why))
+    assert await lab.look() == "-p"
+    await lab.look()
+    assert [e.text for e in lab.events.since(0)][-1] == "out of the router: killed by SIGKILL"
+    assert await lab.look(p=IN) == "+p"
+    await lab.look()
+    lab.judge(p=Judged(OUT, "it is to stop"))
+    await lab.look()
+    await lab.look()
+    assert [e.text for e in lab.events.since(0)][-1] == "out of the router: it is to stop"
 
 
 async def test_a_strange_server_is_left_alone_and_shown(lab: Lab) -> None:

@@ -74,6 +74,7 @@ class Routing:
         self._world, self._events, self._routes = world, events, routes(cluster)
         self._client = client_of(cluster, http)
         self._judged: dict[str, Judged] = {}
+        self._against: dict[str, str] = {}
         self._seen: object = None
         self._due = asyncio.Event()
         self._instance = ""
@@ -107,8 +108,15 @@ class Routing:
         judged = routing.judge_all(self._routes, s)
         seen = (judged, s.components[NAME].instance, s.components[NAME].state)
         if seen != self._seen:
-            self._seen, self._judged = seen, judged
+            self._seen = seen
+            self._learn(judged)
             self._due.set()
+
+    def _learn(self, judged: dict[str, Judged]) -> None:
+        self._judged = judged
+        out = {url: j.why for url, j in judged.items() if j.standing is Standing.OUT}
+        # what spoke against a server first is why it is out: it may start again before the router is looked at
+        self._against = {url: self._against.get(url, why) for url, why in out.items()}
 
     # the router's own node
 
@@ -192,11 +200,12 @@ class Routing:
         self._taken_over = False
 
     def _tell_event(self, what: str, member: RouteView) -> None:
-        route, why, reason = member.route, member.judged.why, Reason.PROVEN
-        text = f"behind the router, for {route.role.value} requests: {why}"
+        route, reason = member.route, Reason.PROVEN
+        text = f"behind the router, for {route.role.value} requests: {member.judged.why}"
         if what == "member-out":
-            known, reason = member.judged.standing is Standing.OUT, Reason.GROUP
-            text = f"out of the router: {why if known else 'its own node, or somebody else, took it out'}"
+            reason = Reason.GROUP
+            why = self._against.get(route.url, "its own node, or somebody else, took it out")
+            text = f"out of the router: {why}"
         self._events.emit(route.rank, what, Cause(reason, text, route.url, NAME), instance=self._instance)
 
     def _standing(self, url: str) -> Standing:
