@@ -10,9 +10,9 @@ import math
 import random
 from collections.abc import Iterator
 
-TOGETHER = 8
-"""So many components have their turns at the same moment: more of them would hold the loop for too long."""
-
+TOGETHER = 4
+"""So many components have their turns at the same moment. More of them would hold the loop for longer than a death
+may wait, and fewer cost a small node twice as much."""
 HERE_S = random.random()  # noqa: S311  the daemons of one host keep apart, it guards no secret
 
 
@@ -29,7 +29,4 @@ def pause_s(now: float, period_s: float, phase_s: float = HERE_S) -> float:
 def phases() -> Iterator[float]:
     """For one component after another, without end: when its turns are, in seconds from 0 to below 1."""
     # golden ratio: however many there are, they lie apart
-    at = HERE_S
-    for _ in itertools.count():
-        yield from itertools.repeat(at, TOGETHER)
-        at = (at + 0.618) % 1.0
+    return ((HERE_S + 0.618 * (i // TOGETHER)) % 1.0 for i in itertools.count())
