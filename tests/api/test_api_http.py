@@ -238,6 +238,8 @@ async def test_a_drain_has_a_timeout_of_its_own(node, unix):
         ("stop", b"[]", 400, "an object"),
         ("stop", b"{}", 400, "target is missing"),
         ("stop", b'{"target": 1}', 400, "target is no str"),
+        ("restart", b'{"target": "worker", "why": "\\udcc9\\udcfd"}', 400, "why is not UTF-8"),
+        ("drill-kill", b'{"target": "\\ud800"}', 400, "target is not UTF-8"),
         ("stop", b'{"target": "worker", "dry_run": "yes"}', 400, "dry_run is no bool"),
         ("stop", b'{"target": "worker", "force": true}', 400, "an object with target"),
         ("stop", b'{"target": "nobody"}', 400, 'no component or group "nobody"'),

@@ -148,3 +148,12 @@ def test_what_is_secret_in_a_file() -> None:
     found = set(values_of(data))
     assert {"one1", "two2", "three", "four", "five5", "six66", "seven", "eight"} <= found
     assert not {"b", "1", "python"} & found
+
+
+def test_text_is_what_any_store_can_hold() -> None:
+    assert Cover()("caf\udce9 \ud800") == "caf? ?"
+    assert Cover()("升级") == "升级"
+
+
+def test_what_is_known_is_covered_as_a_form_writes_it() -> None:
+    assert Cover(["two words/9"])("said two+words%2F9, two%20words%2F9") == "said ***, ***"

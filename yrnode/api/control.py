@@ -89,6 +89,15 @@ async def _body(request: web.Request) -> object:
         raise web.HTTPBadRequest(text="the request is not JSON") from None
 
 
+def _encodes(text: str) -> bool:
+    """Whether the store can hold it: JSON, and a command line in another encoding, can have halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _fields(body: object) -> tuple[str, str, bool]:
     known = {"target": str, "why": str, "dry_run": bool}
     if not isinstance(body, dict) or set(body) - set(known):
@@ -96,6 +105,8 @@ def _fields(body: object) -> tuple[str, str, bool]:
     for key, value in body.items():
         if not isinstance(value, known[key]):
             raise web.HTTPBadRequest(text=f"{key} is no {known[key].__name__}")
+        if isinstance(value, str) and not _encodes(value):
+            raise web.HTTPBadRequest(text=f"{key} is not UTF-8; write it in UTF-8")
     if not body.get("target"):
         raise web.HTTPBadRequest(text="target is missing: a component, a group, or all")
     return body["target"], body.get("why", ""), body.get("dry_run", False)

@@ -105,7 +105,7 @@ def _subject(args: argparse.Namespace, place: Place) -> tuple[Subject, list[str]
     def subject(**more: Any) -> Subject:
         return Subject(Path(place.file), place.state_dir, place.run_dir, place.log_dir, check, **more)
 
-    known = values_of(dict(os.environ))
+    known = [*values_of(dict(os.environ)), *secrets.of_running(place.run_dir)]
     try:
         cluster = load(place.file)
     except UsageError as e:

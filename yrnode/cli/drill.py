@@ -14,6 +14,7 @@ from typing import Any
 from yrnode.cli.client import Client
 from yrnode.cli.control import agreed, reach, touches
 from yrnode.cli.errors import Down, NotGood
+from yrnode.cli.numbers import seconds
 from yrnode.cli.place import find
 from yrnode.cli.table import span
 from yrnode.model.errors import UsageError
@@ -38,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", nargs="?", default="", help="a component, such as rank/serve/0")
     parser.add_argument("--why", default="", metavar="TEXT", help="kept in the events")
     parser.add_argument("--dry-run", action="store_true", help="say what it would touch, and do nothing")
-    parser.add_argument("--limit", type=float, default=600.0, metavar="S", help="give up after S seconds (600)")
+    parser.add_argument("--limit", type=seconds, default=600.0, metavar="S", help="give up after S seconds (600)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down
+from yrnode.cli.numbers import count
 from yrnode.cli.place import Place, find
 from yrnode.cli.table import plain
 
@@ -22,7 +23,7 @@ _RETRY_S = 0.5
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", dest="follow", action="store_true", help="go on with new events, until Ctrl-C")
     parser.add_argument("--since", type=int, metavar="N", help="all events after number N")
-    parser.add_argument("-n", type=int, default=50, metavar="N", help="the last N (50), unless --since is given")
+    parser.add_argument("-n", type=count, default=50, metavar="N", help="the last N (50), unless --since is given")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from yrnode.cli import reader
 from yrnode.cli.client import Client
 from yrnode.cli.errors import Down, NotGood
 from yrnode.cli.follow import Follower
+from yrnode.cli.numbers import count
 from yrnode.cli.place import Place, find
 
 _POLL_S = 0.2
@@ -25,12 +26,12 @@ _BLOCK = 64 * 1024
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a component, as yrnode status names it")
     parser.add_argument("-f", dest="follow", action="store_true", help="go on with new output, until Ctrl-C")
-    parser.add_argument("-n", type=int, default=50, metavar="N", help="the last N lines (50)")
+    parser.add_argument("-n", type=count, default=50, metavar="N", help="the last N lines (50)")
 
 
 def run(args: argparse.Namespace) -> int:
     """0; 1 if there is no such output. JSON is one object a line. Secrets are covered, line by line."""
-    from yrnode.components.known import of_file
+    from yrnode.components.known import of_file, of_running
     from yrnode.config.load import parsed
     from yrnode.model.cover import Cover
 
@@ -39,11 +40,11 @@ def run(args: argparse.Namespace) -> int:
 
     def paths() -> list[Path]:
         try:
-            return [Path(p) for p in client.read(f"/logs?name={quote(args.name, safe='')}")["paths"]]
+            return [Path(p) for p in client.read(f"/logs?name={quote(os.fsencode(args.name), safe='')}")["paths"]]
         except Down:
             return _in_log_dir(place, args.name)
 
-    cover = Cover(of_file(parsed(place.file), place.file))
+    cover = Cover([*of_file(parsed(place.file), place.file), *of_running(place.run_dir)])
 
     def show(lines: Iterable[bytes]) -> None:
         for raw in lines:
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise NotGood(f"{args.name} has written nothing in {place.log_dir}; yrnode status shows the components")
     try:
         log = Follower(found[-1])
-        show(last_lines(found, max(args.n, 0), {found[-1]: log.end}))
+        show(last_lines(found, args.n, {found[-1]: log.end}))
         if args.follow:
             reader.end_with_it()
             _follow(paths, log, show)

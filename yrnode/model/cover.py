@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 from yrnode.model.secrets import COVERED, secret
 
@@ -62,6 +62,8 @@ class Cover:
         self._known = re.compile("|".join(parts)) if parts else None
 
     def __call__(self, text: str) -> str:
+        """As text that any file and any store can hold: half a character of somebody's other encoding becomes "?"."""
+        text = text.encode("utf-8", "replace").decode()
         if self._known is not None:
             text = self._known.sub(COVERED, text)
         text = _PEM.sub(rf"\1{COVERED}", text)
@@ -110,7 +112,8 @@ def _written(value: str) -> set[str]:
     value = value.strip()
     if len(value) < SHORTEST or _HARMLESS.fullmatch(value):
         return set()
-    forms = (value, unquote(value), quote(value, safe=""), json.dumps(value)[1:-1], repr(value)[1:-1])
+    urls = (quote(value, safe=""), quote_plus(value, safe=""))
+    forms = (value, unquote(value), *urls, json.dumps(value)[1:-1], repr(value)[1:-1])
     return {f for f in forms if len(f) >= SHORTEST}
 
 
