@@ -62,8 +62,8 @@ class Cover:
         self._known = re.compile("|".join(parts)) if parts else None
 
     def __call__(self, text: str) -> str:
-        """As text that any file and any store can hold: half a character of somebody's other encoding becomes "?"."""
-        text = text.encode("utf-8", "replace").decode()
+        """As text that any file and any store can hold: half a character, as files' names have, becomes a number."""
+        text = text.encode("utf-8", "backslashreplace").decode()
         if self._known is not None:
             text = self._known.sub(COVERED, text)
         text = _PEM.sub(rf"\1{COVERED}", text)
