@@ -68,6 +68,6 @@ class Node(Protocol):
 
         Returns what `control` returns, of what will restart on its own then, and `{"drill", "seen_at": [targets of
         the events by which it is seen], "seq": the number of the event that says so}`; with `dry_run` nothing is done
-        and there is no `seq`. UsageError where it does not fit the component, or the component is not ready.
+        and there is no `seq`. UsageError where it does not fit the component, NotNow where that is not ready.
         """
         ...
