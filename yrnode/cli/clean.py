@@ -95,11 +95,13 @@ def _clean(scope: Scope, args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace, scope: Scope, gone: list[Item], failed: list[str]) -> None:
     """The event that says who has removed what: by the daemon, else into its file, which our lock keeps ours."""
+    from yrnode.model.cover import Cover, short
     from yrnode.residue import inventory
 
     words = [f"{'moved aside' if i.kind == inventory.DATA else 'removed'} {i.kind} {i.what}" for i in gone]
     words += [f"not removed {line}" for line in failed]
-    text = "; ".join(words)[:_LONGEST_RECORD]
+    # a file's name may be no UTF-8, which the daemon does not take
+    text = short(Cover()("; ".join(words)), _LONGEST_RECORD)
     if not text:
         return
     try:
