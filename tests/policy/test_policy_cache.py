@@ -47,12 +47,14 @@ def decided(
     told: Mapping[str, Member] | None = None,
     nodes: tuple[str, ...] = ("n0",),
     fresh: bool = True,
+    proven_at: float = 100.0,
+    store_since: float = 0.0,
 ) -> list[Action]:
     """What is decided with the shared keys as this node keeps them, but for what it has to tell."""
     etcd = view("etcd", Plane.STORE, State.READY)
     group = GroupView("cache", record, ("worker",), GroupKind.CACHE, nodes)
-    s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, 0.0)
-    s = replace(s, store_refusal=refusal, me="n0", fresh=fresh, proven_at=100.0)
+    s = Snapshot(100.0, 0.0, {"etcd": etcd, "worker": worker}, {"cache": group}, available, store_since)
+    s = replace(s, store_refusal=refusal, me="n0", fresh=fresh, proven_at=proven_at)
     members = {"n0": phase.own(group, s), **(told or {})}
     s = replace(s, board=Board(9, store_id, {"cache": Stored(record, 7)}, {"cache": members}))
     return decide(s)
@@ -103,6 +105,21 @@ def test_a_store_that_refuses_writes_stops_no_worker_and_lets_none_go() -> None:
     assert moves(GO, ready(checks={"ring": FAILING}), refusal=full) == {}
     clean = view("worker", Plane.CACHE, State.CLEANING, cleaned=True)
     assert moves(STOP, clean, refusal=full) == {}
+
+
+@pytest.mark.parametrize(
+    ("proven_at", "store_since", "starts"),
+    [
+        (89.9, 0.0, False),  # it was read before the worker was stopped
+        (90.0, 0.0, True),
+        (95.0, 95.1, False),  # the store was away meanwhile: another one may have come back
+        (95.1, 95.1, True),
+    ],
+)
+def test_a_worker_starts_on_what_was_read_since(proven_at: float, store_since: float, starts: bool) -> None:
+    clean = replace(view("worker", Plane.CACHE, State.CLEANING, cleaned=True, life=1), since=90.0)
+    found = moves(GO, clean, proven_at=proven_at, store_since=store_since)
+    assert (found.get("worker", ("",))[0] is Move.START) is starts
 
 
 def test_a_dead_worker_restarts_alone() -> None:

@@ -227,7 +227,8 @@ class Node:
         self.world.proven_at = self.proven_at
         self.known = self.known.later(c.now)
         self.world.settled, self.world.settles_at = self.known.settled(c.now), self.known.until
-        self.world.store_available = self.reaches()
+        if self.world.store_available is not self.reaches():
+            self.world.store_available, self.world.store_since = self.reaches(), c.now
         self.absences()
         s = self.world.snapshot(c.now, c.draw(0.0, 1.0))
         acted = False

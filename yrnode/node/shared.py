@@ -100,7 +100,7 @@ class Shared:
         world.fresh = whole and trust.fresh(world.board, now, world.proven_at, self._lease.alive)
         self._know(self._known.later(now))
         world.settles_at, world.settled = self._known.until, self._known.settled(now)
-        if cache.waits_for_proof(world.components.values(), world.proven_at):
+        if cache.waits_for_proof(world.components.values(), world.proven_at, world.store_since):
             watch.prove()
         world.note_absent(now, watch.unbroken_since if world.fresh else None)
 

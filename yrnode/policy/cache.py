@@ -7,7 +7,8 @@ is another than at the last go, or this worker is no longer in the ring. A worke
 Invariants:
 - what the datasystem keeps in the store is deleted in the very transaction that says go, which sees no key of a
   worker that is not proven gone;
-- a worker starts alone only on a fresh read of stage go in the store that the go was for;
+- a worker starts alone only on a fresh read of stage go in the store that the go was for, read since the worker was
+  stopped and since the store was last away;
 - an unavailable store, one that refuses writes, or one whose identity is not known yet, is no evidence.
 """
 
@@ -41,10 +42,12 @@ def evidence(g: GroupView, s: Snapshot) -> Cause | None:
 
 def may_start(c: ComponentView, g: GroupView, s: Snapshot) -> bool:
     """Whether a worker may start: on go, as read since it was stopped, in the store that the go was for."""
-    proven = s.fresh and not waits_for_proof([c], s.proven_at)
+    proven = s.fresh and not waits_for_proof([c], s.proven_at, s.store_since)
     return g.record.stage is Stage.GO and proven and g.record.store in ("", s.board.store_id)
 
 
-def waits_for_proof(components: Iterable[ComponentView], proven_at: float) -> bool:
-    """Whether a worker is to start on what was read before: in between the store may have been replaced."""
-    return any(c.spec.lives_with and c.state is State.CLEANING and proven_at < c.since for c in components)
+def waits_for_proof(components: Iterable[ComponentView], proven_at: float, store_since: float) -> bool:
+    """Whether a worker is to start on what was read before it was stopped, or before the store came back: in between
+    the store may have been replaced."""
+    cleaning = (c for c in components if c.spec.lives_with and c.state is State.CLEANING)
+    return any(proven_at < max(c.since, store_since) for c in cleaning)
