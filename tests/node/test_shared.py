@@ -139,3 +139,14 @@ def test_an_absence_is_counted_anew_after_a_break_of_the_watch() -> None:
     assert w.absent["n1"].since == 20.0
     w.note_absent(21.0, None)
     assert w.absent == {}
+
+
+def test_nodes_that_come_and_go_are_absent_while_they_are_away() -> None:
+    w = world.make([], 0.0, "n0")
+    w.peers = ("n0", "n1", "n2")
+    seen = []
+    for now, there in enumerate([("n1", "n2"), ("n2",), ("n2",), (), ("n1", "n2"), ("n1",)]):
+        w.board = replace(w.board, nodes={n: Peer(n) for n in there})
+        w.note_absent(float(now), 0.0)
+        seen.append({n: a.since for n, a in w.absent.items()})
+    assert seen == [{}, {"n1": 1.0}, {"n1": 1.0}, {"n1": 1.0, "n2": 3.0}, {}, {"n2": 5.0}]

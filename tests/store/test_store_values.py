@@ -165,3 +165,5 @@ def test_events_at_once_are_the_same_as_one_by_one(words: list[tuple[str, str, P
         one_by_one = fold(one_by_one, [event], keys)
     assert fold(before, events[3:], keys) == one_by_one
     assert before.members == kept, "a board that somebody holds does not change"
+    assert (one_by_one.nodes, one_by_one.records) == (before.nodes, before.records)
+    assert one_by_one.nodes is before.nodes, "who looks at the nodes knows that nothing has come"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from yrnode.model.action import Action
-from yrnode.model.board import PROTOCOL, Board, BoardMove, Intent
+from yrnode.model.board import PROTOCOL, Board, BoardMove, Intent, Peer
 from yrnode.model.cause import Cause, Reason
 from yrnode.model.cover import Cover
 from yrnode.model.group import GroupKind, GroupMove, GroupRecord, Stage
@@ -56,6 +56,9 @@ class World:
     """The wish of a store drill: what it keeps stopped it starts again, so that is no operator's wish to keep."""
     cover: Callable[[str], str] = field(default_factory=Cover)
     """Covers secrets in whatever words come from outside: they are covered before anything is made of them."""
+
+    _looked_at: Mapping[str, Peer] | None = None
+    _away: list[str] = field(default_factory=list)
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(
@@ -155,9 +158,15 @@ class World:
         if watched_since is None:
             self.absent = {}
             return
-        away = [n for n in self.peers if n not in self.board.nodes and n != self.me]
+        nodes = self.board.nodes
+        if nodes is not self._looked_at:
+            # a look at hundreds of names in each round would cost more than the round
+            self._away = [n for n in self.peers if n not in nodes and n != self.me]
+            self._looked_at = nodes
+        if not self._away and not self.absent:
+            return
         known = {n: a for n, a in self.absent.items() if a.since >= watched_since}
-        self.absent = {n: known.get(n) or Absence(now) for n in away}
+        self.absent = {n: known.get(n) or Absence(now) for n in self._away}
 
     def _apply_component(self, move: Move, action: Action, now: float) -> None:
         view = self.components[action.target]

@@ -29,6 +29,11 @@ def lacking(g: GroupView, s: Snapshot) -> Iterator[str]:
         yield "the store's identity"
 
 
+def here(g: GroupView, s: Snapshot) -> str:
+    """What go waits for on this very node; empty where that is nothing."""
+    return _node(g, s.me, s.board.phases(g.name).get(s.me), s) if s.me in g.nodes else ""
+
+
 def nodes(g: GroupView, s: Snapshot, *, but: str = "") -> Iterator[str]:
     """The nodes that go waits for, one line each, `but` for one of the cluster file's."""
     yield from (line for node, line in awaited(g, s) if node != but or node not in g.nodes)

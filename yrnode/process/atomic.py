@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LONGEST = 1024 * 1024
 
@@ -17,12 +17,12 @@ class Unreadable(Exception):
 
 def write(path: Path, value: Any) -> None:
     """OSError when it cannot be written; the file that was there is then still whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    # at once: json.dump asks a slow encoder, and writes each of its pieces
+    content = json.dumps(value, ensure_ascii=False).encode() + b"\n"
     beside = path.with_name(f".{path.name}.new")
     try:
-        with open(beside, "w", encoding="utf-8") as f:
-            json.dump(value, f, ensure_ascii=False)
-            f.write("\n")
+        with _new(beside) as f:
+            f.write(content)
             f.flush()
             os.fsync(f.fileno())
         os.replace(beside, path)
@@ -35,6 +35,14 @@ def write(path: Path, value: Any) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _new(path: Path) -> BinaryIO:
+    try:
+        return open(path, "wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "wb")
 
 
 def read(path: Path) -> dict[str, Any] | None:

@@ -16,42 +16,39 @@ log = logging.getLogger("yrnode.store")
 
 
 def fold(board: Board, events: Iterable[Event], keys: ClusterKeys) -> Board:
-    """The board after these events. A value that cannot be read counts as no key: it is never acted on."""
-    records, members = dict(board.records), dict(board.members)
-    intents, fences, nodes = dict(board.intents), dict(board.fences), dict(board.nodes)
-    # with hundreds of nodes one copy of a group's part is enough for all events
-    parts: dict[str, dict[str, Any]] = {}
-    store_id, revision = board.store_id, board.revision
+    """The board after these events. A value that cannot be read counts as no key: it is never acted on. What none of
+    them is about stays the very same mapping."""
+    facts: dict[str, Any] = {}
+    told: dict[str, dict[str, Any]] = {}
+
+    def part(name: str) -> dict[str, Any]:
+        # with hundreds of nodes one copy is enough for all events
+        if name not in facts:
+            facts[name] = dict(getattr(board, name))
+        return facts[name]  # type: ignore[no-any-return]
+
     for event in events:
         # after a store was replaced the numbers may go back
-        revision = event.revision
+        facts["revision"] = event.revision
         kv = event.kv
+        revision = kv.mod_revision if kv is not None else 0
         match keys.parts(event.key):
             case ("store",):
-                store_id = kv.value.decode("utf-8", "replace") if kv is not None else ""
+                facts["store_id"] = kv.value.decode("utf-8", "replace") if kv is not None else ""
             case ("groups", group, "record"):
                 record = _read(codec.record_of, kv)
-                _put(records, group, Stored(record, kv.mod_revision) if record is not None and kv else None)
+                _put(part("records"), group, None if record is None else Stored(record, revision))
             case ("groups", group, "members", node):
-                if group not in parts:
-                    members[group] = parts[group] = dict(members.get(group, {}))
-                _put(parts[group], node, _read(codec.member_of, kv))
+                if group not in told:
+                    told[group] = part("members")[group] = dict(board.phases(group))
+                _put(told[group], node, _read(codec.member_of, kv))
             case ("intents", target):
-                _put(intents, target, _read(codec.intent_of, kv, kv.mod_revision if kv else 0))
+                _put(part("intents"), target, _read(codec.intent_of, kv, revision))
             case ("fenced", node):
-                _put(fences, node, _read(codec.fence_of, kv, kv.mod_revision if kv else 0))
+                _put(part("fences"), node, _read(codec.fence_of, kv, revision))
             case ("nodes", node):
-                _put(nodes, node, _read(codec.peer_of, kv))
-    return replace(
-        board,
-        revision=revision,
-        store_id=store_id,
-        records=records,
-        members=members,
-        intents=intents,
-        fences=fences,
-        nodes=nodes,
-    )
+                _put(part("nodes"), node, _read(codec.peer_of, kv))
+    return replace(board, **facts)
 
 
 def _put(where: dict[str, Any], key: str, value: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from yrnode.model.board import Fence, Intent, Peer
@@ -20,9 +19,9 @@ def dump(value: Mapping[str, Any]) -> bytes:
 
 def record_dict(record: GroupRecord) -> dict[str, Any]:
     return {
-        **asdict(record),
+        **vars(record),
         "stage": record.stage.value,
-        "cause": {**asdict(record.cause), "reason": record.cause.reason.value},
+        "cause": {**vars(record.cause), "reason": record.cause.reason.value},
         "members": list(record.members),
     }
 
@@ -46,7 +45,7 @@ def record_of(data: Mapping[str, Any]) -> GroupRecord:
 
 
 def member_dict(member: Member) -> dict[str, Any]:
-    return {**asdict(member), "phase": member.phase.value}
+    return {**vars(member), "phase": member.phase.value}
 
 
 def member_of(data: Mapping[str, Any]) -> Member:
@@ -61,7 +60,7 @@ def member_of(data: Mapping[str, Any]) -> Member:
 
 
 def intent_dict(intent: Intent) -> dict[str, Any]:
-    return {k: v for k, v in asdict(intent).items() if k != "revision"}
+    return {k: v for k, v in vars(intent).items() if k != "revision"}
 
 
 def intent_of(data: Mapping[str, Any], revision: int = 0) -> Intent:
@@ -82,7 +81,7 @@ def fence_of(data: Mapping[str, Any], revision: int = 0) -> Fence:
 
 
 def peer_dict(peer: Peer) -> dict[str, Any]:
-    return {**asdict(peer), "digests": dict(peer.digests), "heard": dict(peer.heard), "facts": dict(peer.facts)}
+    return {**vars(peer), "digests": dict(peer.digests), "heard": dict(peer.heard), "facts": dict(peer.facts)}
 
 
 def peer_of(data: Mapping[str, Any]) -> Peer:
