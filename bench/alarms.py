@@ -92,7 +92,7 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
             after = node.wait("status", lambda: counted(node.status()), 60)
         found = [e for e in node.events() if e["seq"] > last and e["what"] in ALARMS]
     hours, least, unknown = worth(before, after, fast)
-    words = ", ".join(f"{e['target']} {e['what']}: {e['text']}" for e in found[:5])
+    words = ", ".join(f"{e['target']} {e['what']}: {e['text']} ({e.get('evidence', '')})" for e in found[:5])
     note = (
         f"{hours:.2g} hours of checks by the one that ran least ({least}), {unknown:.1%} of all unknown, "
         f"in {FOR_S:.0f} s; periods a {FASTER}th, but of {' and '.join(KEEP)}, "

@@ -19,10 +19,12 @@ SHADOW = 2
 
 @dataclass(frozen=True)
 class Marks:
-    """Numbers that change with the engine's series: `all` with any, `tokens` with those that count tokens."""
+    """Numbers that change with the engine's series: `all` with any, `tokens` with those that count tokens.
+    `generated`: tokens so far, as the engine counts them."""
 
     all: int
     tokens: int
+    generated: int = 0
 
 
 @dataclass
@@ -50,7 +52,8 @@ class Ledger:
     _others_moved_at: float | None = None
     _several_since: float | None = None
     _asked: int = 0
-    _answered: bool = False
+    _own: int = 0
+    _answered: int = 0
 
     def read(self, in_flight: int, marks: Marks | None, now: float, unfinished: int = 0) -> None:
         """One reading: requests in flight, the engine's series, and the requests that the engine has not finished.
@@ -65,23 +68,26 @@ class Ledger:
         elif marks is not None:
             if self._marks is not None and self._changed(self._marks, marks):
                 self._moved(now)
-                # the canary's own token moves the series too
-                if not self._answered:
+                # a canary's own token moves the series too
+                if not self._answered or marks.generated - self._marks.generated > self._own:
                     self._others_moved_at = now
             self._marks = marks
         if not self.asking:
             several = min(in_flight, unfinished) >= SEVERAL
             self._several_since = (now if self._several_since is None else self._several_since) if several else None
         self._asked = SHADOW if self.asking else max(0, self._asked - 1)
-        self._answered = False
+        # what was answered just now may be counted a moment later
+        self._own = self.asking + self._answered
+        self._answered = 0
 
     def _changed(self, before: Marks, after: Marks) -> bool:
         # a canary that comes and goes moves gauges of an engine that does nothing else
         return before.tokens != after.tokens if self.asking or self._asked else before != after
 
     def ask(self) -> None:
-        """A canary is sent."""
+        """A canary is sent: a completion of one token."""
         self.asking += 1
+        self._own += 1
         self._asked = SHADOW
 
     def asked(self) -> None:
@@ -91,7 +97,7 @@ class Ledger:
     def answer(self, now: float) -> None:
         """It brought its token."""
         self._moved(now)
-        self._answered = True
+        self._answered += 1
 
     def miss(self) -> None:
         """It was out of time."""

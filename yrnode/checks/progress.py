@@ -34,6 +34,7 @@ _SERIES = b"vllm:"
 # counted in the API server when a client goes away, whatever the engine does
 _NOT_THE_ENGINE = (b"vllm:request_", b"vllm:e2e_request_")
 _IN_FLIGHT = (b"vllm:num_requests_running{", b"vllm:num_requests_waiting{")
+_GENERATED = b"vllm:generation_tokens_total{"
 _ENGINE = b'engine="'
 Seen = tuple[Marks | None, int]
 """An engine's series, None where there are none, and the requests that it has not finished, as it sees them."""
@@ -168,5 +169,6 @@ def _engine_lines(page: bytes) -> list[bytes]:
 def _seen(lines: list[bytes]) -> Seen:
     gauges = [float(x.rpartition(b" ")[2]) for x in lines if x.startswith(_IN_FLIGHT)]
     tokens = [x for x in lines if b"tokens" in x.partition(b"{")[0]]
-    marks = Marks(hash(b"\n".join(lines)), hash(b"\n".join(tokens))) if lines else None
+    generated = sum(float(x.rpartition(b" ")[2]) for x in tokens if x.startswith(_GENERATED))
+    marks = Marks(hash(b"\n".join(lines)), hash(b"\n".join(tokens)), int(generated)) if lines else None
     return marks, int(sum(gauges))

@@ -140,10 +140,13 @@ class RetrievalCheck(Stateless):
         return ok(f"a prompt of several blocks is answered, {hits or 0} tokens of it from the external cache")
 
     async def _short(self, ledger: Ledger) -> Result:
+        ledger.ask()
         try:
             result = await within(self._complete(f"canary {time.time_ns()}"), self.param("answer_s"))
         except asyncio.TimeoutError:
             return unknown("no answer")
+        finally:
+            ledger.asked()
         if result.verdict is Verdict.OK:
             ledger.answer(self.clock())
         return result
