@@ -19,7 +19,7 @@ MINE = ("child-death-seen", "respawn")
 ADOPTED = ("adopted-death-seen", "respawn-adopted")
 NAMES = tuple(f"{name}{more}" for _, more in SIZES for name in (*MINE, *ADOPTED))
 KILLS = 100
-ADOPTED_KILLS = 30
+ADOPTED_KILLS = 100
 PEER_KILLS = {"supervisord": 10, "circus": 6}
 """They take seconds."""
 NOBODY = tuple(Peer(name, why="takes over nothing that runs") for name in PEER_KILLS)

@@ -163,6 +163,7 @@ def _drill(node: YrNode, *words: str) -> float:
 def metrics(wanted: Set[str]) -> Iterator[Row]:
     with yrnode(cluster_text(ranks=16)) as node:
         node.wait_ready(150)
+        time.sleep(SETTLE_S)
         host, _, port = node.api.partition(":")
         took = [_get(host, int(port), "/metrics") for _ in range(REQUESTS)]
     row = Row("metrics", tuple(took), (peer("supervisord", (), 0.99),), "a connection each")

@@ -72,6 +72,7 @@ class Supervised:
             raise TimeoutError(f"{self._argv[0]}: not all children came: {self._err.read_text()[-500:]}")
 
     def kill_one(self, name: str, took: Took) -> None:
+        """TimeoutError where there is no other one in time, which is then a sample of so long."""
         words, pattern = self.words, self._seen
         assert words is not None
         assert pattern is not None
@@ -87,12 +88,12 @@ class Supervised:
         def there() -> bool:
             return self.births.pids[name] != before and seen() is not None
 
-        if not self._wait(there, LATE_S):
-            raise TimeoutError(f"{self._argv[0]}: {name} is not there again")
+        late, limit = not self._wait(there, LATE_S), LATE_S * 1000
         at = seen()
-        assert at is not None
-        took.seen.append((at - began) * 1000)
-        took.again.append((self.births.at[name] - began) * 1000)
+        took.seen.append(limit if at is None else (at - began) * 1000)
+        took.again.append(limit if late else (self.births.at[name] - began) * 1000)
+        if late:
+            raise TimeoutError(f"{name} was not there again within {LATE_S:g} s, which is its sample")
 
     def end(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)

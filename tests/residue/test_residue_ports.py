@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from tests.support.etcd import free_port as unused_port
@@ -57,7 +58,7 @@ def test_who_listens_on_another_address_is_not_blamed(listen: Listen, monkeypatc
     port = listen("127.0.0.2")
     listen("127.0.0.1", port)
     monkeypatch.setattr(
-        ports.psutil, "net_connections", _with_pids(ports.psutil.net_connections, {"127.0.0.1": 11, "127.0.0.2": 22})
+        psutil, "net_connections", _with_pids(psutil.net_connections, {"127.0.0.1": 11, "127.0.0.2": 22})
     )
     assert (listener("127.0.0.1", port), listener("127.0.0.2", port)) == (11, 22)
 
@@ -73,9 +74,9 @@ def test_a_holder_that_cannot_be_seen(listen: Listen, monkeypatch: pytest.Monkey
     port = listen()
 
     def denied(kind: str) -> object:
-        raise ports.psutil.AccessDenied
+        raise psutil.AccessDenied
 
-    monkeypatch.setattr(ports.psutil, "net_connections", denied)
+    monkeypatch.setattr(psutil, "net_connections", denied)
     assert why_taken("127.0.0.1", port) == "in use by a process that cannot be seen from here"
 
 

@@ -11,7 +11,6 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from aiohttp import web
 
 from yrnode.model.cover import short
@@ -78,11 +77,14 @@ def _login(pid: int) -> int | None:
 
 def _command(pid: int) -> str:
     try:
-        argv = cover_argv(psutil.Process(pid).cmdline())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+        if not words:
+            return "gone"
+        argv = cover_argv(words.removesuffix("\0").split("\0"))
         if len(argv) > 1 and os.path.basename(argv[0]).startswith("python") and not argv[1].startswith("-"):
             # a script says more than what runs it
             argv = [os.path.basename(argv[1]), *argv[2:]]
         text = one_line(shlex.join(argv))
-    except (psutil.Error, ValueError):
+    except (OSError, ValueError):
         return "gone"
     return short(text, LONGEST_COMMAND)

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
 from yrnode.model.spec import ComponentSpec
 from yrnode.process import atomic, record, table
 from yrnode.process.instance import SHM_NAMES, all_shm, mapped_shm, members_of
@@ -132,10 +130,12 @@ def _processes_item(procs: list[table.Proc], mark: str, standing: Standing, reas
 
 
 def _resident(pid: int) -> int:
+    """Bytes of memory; 0 where it has gone."""
     try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
         return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _ports(scope: Scope, marked: Mapping[str, Carriers], lives: _Lives) -> Iterator[Item]:
