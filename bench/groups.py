@@ -47,7 +47,8 @@ HERE = f"{NOTE}; each node's own record is in memory, since they would not share
 class Hosts:
     """`count` agents in `processes` processes. `moves[move][node]`: when it was last made; `lives[node]`."""
 
-    def __init__(self, url: str, where: Path, count: int, processes: int, stop_s: float) -> None:
+    def __init__(self, url: str, where: Path, count: int, processes: int, stop_s: float, probes: bool) -> None:
+        self.url = url
         self.names = [f"n{i}" for i in range(count)]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stdin: dict[str, IO[bytes]] = {}
@@ -56,7 +57,7 @@ class Hosts:
         self.life: dict[str, tuple[int, str, str]] = {}
         for i in range(processes):
             first, last = i * count // processes, (i + 1) * count // processes
-            argv = command(url, where, stop_s, self.names, self.names[first:last])
+            argv = command(url, where, stop_s, self.names, self.names[first:last], probes=probes)
             process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
@@ -96,14 +97,15 @@ class Hosts:
         cores = min(len(self._processes), len(os.sched_getaffinity(0)))
         until, took = time.monotonic() + seconds, [float(cores)]
         while time.monotonic() < until:
-            before, began = self._cpu_s(), time.monotonic()
+            before, began = self.cpu_s(), time.monotonic()
             wait_all(self._words, lambda: False, 1.0)
-            took.append((self._cpu_s() - before) / (time.monotonic() - began))
+            took.append((self.cpu_s() - before) / (time.monotonic() - began))
             if steady(took[-2], took[-1], cores):
                 return True
         return False
 
-    def _cpu_s(self) -> float:
+    def cpu_s(self) -> float:
+        """Of all of them, in seconds."""
         return sum(cpu_s(p.pid) for p in self._processes)
 
     def bump(self, name: str) -> float:
@@ -134,13 +136,13 @@ def steady(before: float, now: float, cores: int) -> bool:
 
 
 @contextlib.contextmanager
-def hosts(count: int, processes: int, stop_s: float = 0.0) -> Iterator[Hosts]:
+def hosts(count: int, processes: int, stop_s: float = 0.0, *, probes: bool = False) -> Iterator[Hosts]:
     # each node has a disk of its own: nodes that share one wait for one another's fsync. etcd's is a real one
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     where = Path(tempfile.mkdtemp(prefix="yrb-", dir=memory))
     try:
         with deployed_etcd() as etcd:
-            found = Hosts(etcd.url, where, count, processes, stop_s)
+            found = Hosts(etcd.url, where, count, processes, stop_s, probes)
             try:
                 found.wait("all ready", lambda: found.ready(1), START_S)
                 yield found

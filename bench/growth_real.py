@@ -18,20 +18,16 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.agent import GROUP, Agent
-from tests.support.etcd import ETCD_35, start_etcd
+from bench.groups import PROCESSES, Hosts, hosts
 from yrnode.model.spec import ComponentSpec
-from yrnode.model.state import Move, Plane
-from yrnode.node.storewatch import StoreWatch
-from yrnode.node.storewrites import StoreWrites
-from yrnode.policy.plan import decide
+from yrnode.model.state import Plane
 from yrnode.process.exit import Exit
 from yrnode.process.instance import Instance
 from yrnode.process.launch import Owner, launch
+from yrnode.store.gateway import EtcdGateway
 from yrnode.store.keys import ClusterKeys
 
 KILLS = 20
-SETTLE_S = 3.0
 _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
@@ -97,46 +93,29 @@ async def processes(count: int) -> dict[str, float]:
     return {"start_cpu": starts, "idle_cpu_share": idle, "look_cpu": look, "death_seen": median(seen)}
 
 
-async def cluster(nodes: int, quiet_s: float, limit_s: float) -> dict[str, Any] | None:
+def cluster(nodes: int, quiet_s: float, limit_s: float) -> dict[str, Any] | None:
     """So many real coordinations over a real etcd: what they ask and write while nothing happens, by node and second,
-    and how long one restart of all takes. None where they were not ready, or not again, within `limit_s`."""
-    names = tuple(f"n{i}" for i in range(nodes))
-    with (
-        tempfile.TemporaryDirectory(prefix="yrg-", dir="/tmp") as where,
-        start_etcd(Path(where) / "etcd", ETCD_35) as etcd,
-    ):
-        agents = [Agent(name, names, etcd.url, Path(where)) for name in names]
-        watches: list[StoreWatch | StoreWrites] = []
-        try:
-            began = time.monotonic()
-            for agent in agents:
-                await agent.start()
-                # as the supervisor does; the agent of the tests is told that the store answers
-                watches.append(StoreWatch(agent.store, agent.keys.store, lambda *_: None))
-                watches.append(StoreWrites(agent.store, "etcdctl", agent.world, agent.events, agent.wake.set))
-            if not await _until(lambda: all(_all_known(a) for a in agents), limit_s):
-                return None
+    and how long one restart of all takes. None where they were not at rest, or not ready again, within `limit_s`."""
+    began = time.monotonic()
+    try:
+        # no more processes than cores: more would take turns on them
+        with hosts(nodes, PROCESSES, probes=True) as found:
             ready_s = time.monotonic() - began
             # what the start has left to tell is told by then
-            await asyncio.sleep(SETTLE_S)
-            quiet = await _quiet(agents, etcd.url, quiet_s)
-            took = repeated(lambda: decide(agents[0].world.snapshot(time.monotonic(), 0.5)))
-            restart = await _restart(agents, limit_s)
-            if restart is None:
+            if not found.settle(limit_s):
                 return None
-            return {"ready_s": ready_s, **quiet, "round_cpu": took, **restart}
-        finally:
-            for watch in watches:
-                await watch.close()
-            for agent in agents:
-                await agent.close()
+            quiet = asyncio.run(_quiet(found, quiet_s))
+            return {"ready_s": ready_s, **quiet, **_restart(found, limit_s)}
+    except TimeoutError:
+        return None
 
 
-async def _quiet(agents: list[Agent], url: str, seconds: float) -> dict[str, Any]:
+async def _quiet(found: Hosts, seconds: float) -> dict[str, Any]:
     """What is asked and written while nothing happens. `other_writes`: by key, but the nodes' own."""
     keys = ClusterKeys("agents")
     writes: Counter[str] = Counter()
-    watch = agents[0].store.watch(keys.root)
+    store = EtcdGateway((found.url,))
+    watch = store.watch(keys.root)
     first = asyncio.Event()
 
     async def note() -> None:
@@ -147,14 +126,15 @@ async def _quiet(agents: list[Agent], url: str, seconds: float) -> dict[str, Any
 
     reading = asyncio.create_task(note())
     await first.wait()
-    before, cpu, began = await _ask(url), time.process_time(), time.monotonic()
+    before, cpu, began = await _ask(found.url), found.cpu_s(), time.monotonic()
     await asyncio.sleep(seconds)
-    after, cpu, lasted = await _ask(url), time.process_time() - cpu, time.monotonic() - began
+    after, cpu, lasted = await _ask(found.url), found.cpu_s() - cpu, time.monotonic() - began
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     await watch.close()
+    await store.close()
     rose = {name: after[name] - before.get(name, 0.0) for name in after}
-    per = len(agents) * lasted
+    per = len(found.names) * lasted
     requests = {k.partition(" ")[2]: v for k, v in rose.items() if k.startswith("grpc ")}
     return {
         "puts": rose["etcd_mvcc_put_total"],
@@ -180,23 +160,18 @@ async def _ask(url: str) -> dict[str, float]:
     return found
 
 
-def _all_known(a: Agent) -> bool:
-    """Whether this node is ready, and has heard that all others are: nothing of the start is left to be told."""
-    return a.ready and a.world.groups[GROUP].ready_since is not None
-
-
-async def _restart(agents: list[Agent], limit_s: float) -> dict[str, float] | None:
-    """From an operator's word to one node until the last one has stopped, and until all are ready again. None where
-    that was not so in time: one process has all the nodes here, and may have no time left for their leases."""
-    n = agents[0].world.groups[GROUP].record.n
-    began, cpu = time.monotonic(), time.process_time()
-    agents[-1].restart()
-    if not await _until(lambda: all(a.ready and a.life == (n + 1, "go") for a in agents), limit_s):
-        return None
+def _restart(found: Hosts, limit_s: float) -> dict[str, float]:
+    """From an operator's word to one node until the last one has stopped, and until all have read that all are ready
+    again. TimeoutError where they were not ready in time."""
+    n = found.life["n0"][0] + 1
+    cpu = found.cpu_s()
+    began = found.bump(found.names[-1])
+    found.wait(f"life {n}", lambda: found.ready(n), limit_s)
     took = time.monotonic() - began
-    last = max(a.at[Move.STOP] for a in agents) - began
+    last = max(found.at["stop"].values()) - began
+    found.settle(limit_s)
     return {
         "restart_s": took,
         "last_stop_s": last,
-        "restart_node_cpu": (time.process_time() - cpu) / len(agents),
+        "restart_node_cpu": (found.cpu_s() - cpu) / len(found.names),
     }

@@ -1,7 +1,8 @@
 """The real coordination of one node (World, policy, Groups, Shared over a real etcd) without any component's process.
 
-`python -m tests.support.agent URL DIR STOP_S NAMES OWN` are those of NAMES that OWN names (by commas) in one process:
-it says `NODE MOVE SECONDS LIFE STAGE` for each move, and takes `restart NODE` on stdin. `command` is that line.
+`python -m tests.support.agent URL DIR STOP_S NAMES OWN [probes]` are those of NAMES that OWN names (by commas) in one
+process: it says `NODE MOVE SECONDS LIFE STAGE` for each move, and takes `restart NODE` on stdin. With `probes` each
+asks its store what the daemon asks again and again. `command` is that line.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from yrnode.node import world
 from yrnode.node.groups import Groups
 from yrnode.node.memory import Memory
 from yrnode.node.shared import Shared
+from yrnode.node.storewatch import StoreWatch
+from yrnode.node.storewrites import StoreWrites
 from yrnode.node.supervisor import FLOOR_S
 from yrnode.policy.plan import decide
 from yrnode.store import codec
@@ -70,6 +73,14 @@ class Agent:
         self.at: dict[Move, float] = {}
         self.seen: Callable[[Move, float], None] = lambda move, at: None
         self._count = 0
+        self._probes: tuple[StoreWatch | StoreWrites, ...] = ()
+
+    def probe(self) -> None:
+        """Ask its store what the daemon does; the answers change nothing here."""
+        self._probes = (
+            StoreWatch(self.store, self.keys.store, lambda *_: None),
+            StoreWrites(self.store, "etcdctl", self.world, self.events, self.wake.set),
+        )
 
     async def start(self) -> None:
         await self.store.txn([absent(self.keys.store)], [Put(self.keys.store, b"uuid")])
@@ -159,12 +170,16 @@ class Agent:
         await asyncio.gather(self._task, return_exceptions=True)
         if self.groups.shared is not None:
             await self.groups.shared.close(revoke=not crash)
+        for one in self._probes:
+            await one.close()
         await self.store.close()
 
 
-def command(url: str, where: Path, stop_s: float, names: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+def command(
+    url: str, where: Path, stop_s: float, names: Sequence[str], own: Sequence[str], *, probes: bool = False
+) -> tuple[str, ...]:
     """What runs the agents `own` of `names` in a process of their own, in the project's directory."""
-    words = (url, str(where), str(stop_s), ",".join(names), ",".join(own))
+    words = (url, str(where), str(stop_s), ",".join(names), ",".join(own), *(["probes"] if probes else []))
     return (sys.executable, "-m", "tests.support.agent", *words)
 
 
@@ -213,7 +228,7 @@ class AgentProcess:
         await self._reading
 
 
-async def _main(url: str, where: Path, stop_s: float, names: tuple[str, ...], own: list[str]) -> None:
+async def _main(url: str, where: Path, stop_s: float, names: tuple[str, ...], own: list[str], probes: bool) -> None:
     agents = {name: Agent(name, names, url, where, stop_s) for name in own}
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -233,6 +248,8 @@ async def _main(url: str, where: Path, stop_s: float, names: tuple[str, ...], ow
     for agent in agents.values():
         agent.seen = partial(tell, agent)
         await agent.start()
+        if probes:
+            agent.probe()
     # as the daemon does, which has not the objects of many to look at either
     gc.collect()
     gc.freeze()
@@ -242,5 +259,5 @@ async def _main(url: str, where: Path, stop_s: float, names: tuple[str, ...], ow
 
 
 if __name__ == "__main__":
-    _url, _where, _stop_s, _names, _own = sys.argv[1:]
-    asyncio.run(_main(_url, Path(_where), float(_stop_s), tuple(_names.split(",")), _own.split(",")))
+    _url, _where, _stop_s, _names, _own, *_probes = sys.argv[1:]
+    asyncio.run(_main(_url, Path(_where), float(_stop_s), tuple(_names.split(",")), _own.split(","), bool(_probes)))
