@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yrnode.node.pace import TOGETHER, pause_s, phases
+from yrnode.node.pace import Turns, pause_s, phases
 
 PERIODS = st.sampled_from((0.1, 0.5, 1.0, 2.0, 5.0, 7.3, 30.0))
 PHASES = st.floats(0.0, 1.0)
@@ -38,9 +39,32 @@ def test_what_has_the_same_period_has_the_same_turns(one: float, other: float, p
     assert apart / 2.0 == pytest.approx(round(apart / 2.0), abs=1e-6)
 
 
-def test_a_few_components_have_their_turns_together_and_the_others_apart() -> None:
-    found = list(itertools.islice(phases(), 16 * TOGETHER))
-    assert [len(list(same)) for _, same in itertools.groupby(found)] == [TOGETHER] * 16
-    apart = sorted(set(found))
-    assert min(b - a for a, b in itertools.pairwise(apart)) > 0.02
+def test_components_have_their_turns_apart() -> None:
+    found = sorted(itertools.islice(phases(), 16))
+    assert min(b - a for a, b in itertools.pairwise([*found, found[0] + 1.0])) > 0.02
     assert all(0.0 <= phase < 1.0 for phase in found)
+
+
+async def test_what_is_due_at_once_has_one_step_of_the_loop_each() -> None:
+    turns, done = Turns(), list[int]()
+    loop, steps = asyncio.get_running_loop(), list[int]()
+
+    async def due(i: int) -> None:
+        await turns.mine()
+        done.append(i)
+
+    def step() -> None:
+        steps.append(len(done))
+        if len(steps) < 30:
+            loop.call_soon(step)
+
+    tasks = [asyncio.create_task(due(i)) for i in range(10)]
+    loop.call_soon(step)
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert done == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert max(b - a for a, b in itertools.pairwise(steps)) == 1
+    # who comes when all have had theirs waits for nobody
+    await asyncio.wait_for(due(10), 1.0)
+    assert done[-1] == 10

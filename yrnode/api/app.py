@@ -16,7 +16,7 @@ from yrnode.api.refusals import Refusals
 from yrnode.api.status import reasons, status
 from yrnode.model.errors import NotNow, UsageError
 from yrnode.policy.hits import LONGEST_S, SHORTEST_S, WINDOW_S
-from yrnode.telemetry.metrics import CONTENT_TYPE
+from yrnode.telemetry.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware

@@ -14,7 +14,7 @@ from yrnode.checks.base import Check, Target, Tools
 from yrnode.checks.starved import Witness
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, unknown
-from yrnode.node.pace import HERE_S, pause_s
+from yrnode.node.pace import Turns, pause_s
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -30,7 +30,7 @@ Report = Callable[[str, str, str, Result], None]
 class Prober:
     """`report` gets (component, instance, check, result). `tallies` and `pid` tell the instance's present state.
 
-    `phase_s`: when the turns of its checks are, see `pace`.
+    `turns`: those of all checks of this daemon. `phase_s`: when these are due, see `pace`.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class Prober:
         report: Report,
         tallies: Callable[[], Mapping[str, Tally]],
         pid: Callable[[], int | None],
-        phase_s: float = HERE_S,
+        turns: Turns,
+        phase_s: float,
     ) -> None:
         self._spec = spec
         self._instance = instance
@@ -49,7 +50,7 @@ class Prober:
         self._report = report
         self._tallies = tallies
         self._pid = pid
-        self._phase_s = phase_s
+        self._turns, self._phase_s = turns, phase_s
         self._closed = False
         self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
 
@@ -68,6 +69,7 @@ class Prober:
                 if passed and not spec.watch:
                     return
                 await asyncio.sleep(self._pause_s(spec, passed))
+                await self._turns.mine()
         finally:
             with contextlib.suppress(Exception):
                 await check.close()

@@ -35,7 +35,7 @@ from yrnode.node.drill import Drills
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
-from yrnode.node.pace import pause_s, phases
+from yrnode.node.pace import Turns, pause_s, phases
 from yrnode.node.peers import Peers
 from yrnode.node.routing import Routing
 from yrnode.node.shared import Shared
@@ -184,9 +184,18 @@ class Supervisor:
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
             )
             member = members.of(self._cluster, self.identity.node, self._world, self.events, self._wake.set)
+            turns = Turns()
             self._units = {
                 name: Unit(
-                    name, self._world, tools, owner, self._wake.set, member.get(name), self.metrics.removed, phase
+                    name,
+                    self._world,
+                    tools,
+                    owner,
+                    self._wake.set,
+                    turns,
+                    phase,
+                    member.get(name),
+                    self.metrics.removed,
                 )
                 for name, phase in zip(self._world.components, phases(), strict=False)
             }

@@ -18,7 +18,7 @@ from yrnode.model.state import Move, State
 from yrnode.model.verdict import Result
 from yrnode.node import adoption
 from yrnode.node.members import Membership
-from yrnode.node.pace import HERE_S
+from yrnode.node.pace import Turns
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
 from yrnode.policy.memory import shortage
@@ -39,7 +39,7 @@ class Unit:
     """`wake` asks the loop for a round. `member`: for etcd, the others of its cluster.
 
     `removed`: told of leftovers that went, perhaps in a thread: the component, its plane, what kind, how many.
-    `phase_s`: when the turns of its checks are, see `pace`."""
+    `turns`: those of all checks of this daemon. `phase_s`: when its own are due, see `pace`."""
 
     def __init__(
         self,
@@ -48,9 +48,10 @@ class Unit:
         tools: Tools,
         owner: Owner,
         wake: Callable[[], None],
+        turns: Turns,
+        phase_s: float,
         member: Membership | None = None,
         removed: Callable[[str, str, str, int], None] | None = None,
-        phase_s: float = HERE_S,
     ) -> None:
         self.name = name
         self._world = world
@@ -58,7 +59,7 @@ class Unit:
         self._member = member
         self._owner = owner
         self._removed = removed
-        self._phase_s = phase_s
+        self._turns, self._phase_s = turns, phase_s
         self._wake = wake
         self.leave: Callable[[str], Awaitable[None]] | None = None
         """What comes before the end of an instance that serves: it is to get no more requests."""
@@ -187,6 +188,7 @@ class Unit:
             self._result,
             lambda: self.view.checks,
             lambda: instance.pid,
+            self._turns,
             self._phase_s,
         )
 

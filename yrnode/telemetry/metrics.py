@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -16,9 +16,8 @@ from yrnode.model.verdict import Tally, Verdict
 from yrnode.policy import causes, component, gather, readiness, recovery
 from yrnode.policy.differs import differences
 from yrnode.policy.hits import WINDOW_S, Hits, Meaning, looks
+from yrnode.telemetry import exposition
 from yrnode.telemetry.daemon import DaemonCollector
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 RESTART_REASONS = (
     Reason.EXITED,
@@ -95,12 +94,12 @@ class Metrics:
         self._loop.observe(seconds)
 
     def text(self) -> bytes:
-        """All metrics in the text format, with CONTENT_TYPE."""
+        """All metrics in the text format."""
         for c in self._snapshot().components.values():
             for reason in RESTART_REASONS:
                 # a series that is there from the start at 0 lets a rate see its first step
                 self._restarts.labels(self._node, c.name, c.plane.value, reason.value)
-        return generate_latest(self._registry)
+        return exposition.text(self._registry.collect())
 
 
 class _FromSnapshot(Collector):
