@@ -29,9 +29,9 @@ EXITED = "MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15"
 """What it says, by its own catalogue, when a unit's process is dead."""
 
 
-def systemd(counts: Sequence[int], kills: int) -> dict[int, tuple[Took, str]]:
-    """Its times by how many children there are; the reason where they are not all there."""
-    found = {count: (Took(), "not measured") for count in counts}
+def systemd(counts: Sequence[int], kills: int) -> dict[int, Took]:
+    """Its times by how many children there are."""
+    found = {count: Took(why="not measured") for count in counts}
     count = counts[0]
     try:
         with directory() as (where, births):
@@ -41,16 +41,17 @@ def systemd(counts: Sequence[int], kills: int) -> dict[int, tuple[Took, str]]:
                 box.write("/etc/systemd/system/child@.service", UNIT.format(births=births.path, where=where))
                 box.systemctl("daemon-reload")
                 for count in counts:
-                    _measure(box, births, [f"c{i}" for i in range(count)], kills, found[count][0])
-                    found[count] = (found[count][0], "")
+                    _measure(box, births, [f"c{i}" for i in range(count)], kills, found[count])
+                    found[count].why = ""
             finally:
                 # who is in there is not where those pids say
                 births.pids.clear()
                 box.close()
     except pytest.skip.Exception as e:
-        return {count: (took, str(e)) for count, (took, _) in found.items()}
+        for took in found.values():
+            took.why = str(e)
     except (AssertionError, OSError, subprocess.TimeoutExpired) as e:
-        found[count] = (found[count][0], f"could not be measured: {str(e)[:200]!r}")
+        found[count].why = f"could not be measured: {str(e)[:200]!r}"
     return found
 
 

@@ -25,42 +25,43 @@ PEER_KILLS = {"supervisord": 10, "circus": 6}
 NOBODY = tuple(Peer(name, why="takes over nothing that runs") for name in PEER_KILLS)
 
 
-def own(url: str, count: int, kills: int, adopted_kills: int) -> tuple[Took, Took, str]:
-    """Of children that the daemon has started, and that it has taken over; why these are missing."""
-    mine, adopted, why = Took(), Took(), ""
+def own(url: str, count: int, kills: int, adopted_kills: int) -> tuple[Took, Took]:
+    """Of children that the daemon has started, and that it has taken over."""
+    mine, adopted = Took(), Took()
     names = [f"c{i}" for i in range(count)]
     with directory() as (where, births):
         daemon = Supervised(
             (sys.executable, "-m", "bench.fleet", str(where), url, str(count)), where, r"^(\S+) stop ", births
         )
         daemon.start()
+        at = mine
         try:
             daemon.settle(count, " ready ")
             for i in range(kills):
                 daemon.kill_one(names[i % count], mine)
                 daemon.settle(1, " ready ")
-            try:
-                while len(adopted.seen) < adopted_kills:
-                    daemon.end(signal.SIGKILL)
-                    daemon.start()
-                    # a child that is taken over proves itself as before
-                    daemon.settle(1, "^up")
-                    for name in names:
-                        daemon.kill_one(name, adopted)
-                        daemon.settle(1, " ready ")
-            except TimeoutError as e:
-                # what was in time is no measure of what was not
-                adopted, why = Took(), str(e)
+            at = adopted
+            while len(adopted.again) < adopted_kills:
+                daemon.end(signal.SIGKILL)
+                daemon.start()
+                # a child that is taken over proves itself as before
+                daemon.settle(1, "^up")
+                for name in names:
+                    daemon.kill_one(name, adopted)
+                    daemon.settle(1, " ready ")
+        except TimeoutError as e:
+            at.why = str(e)
         finally:
             daemon.end()
-    return mine, adopted, why
+    return mine, adopted
 
 
-def theirs(name: str, count: int, kills: int) -> tuple[Took, str]:
-    """Another supervisor with the same children; the reason where it could not be measured."""
+def theirs(name: str, count: int, kills: int) -> Took:
+    """Another supervisor with the same children."""
     took = Took()
     if not peers.there(name):
-        return took, peers.MISSING
+        took.why = peers.MISSING
+        return took
     names = [f"c{i}" for i in range(count)]
     with directory() as (where, births):
         if name == "supervisord":
@@ -76,14 +77,14 @@ def theirs(name: str, count: int, kills: int) -> tuple[Took, str]:
             for i in range(kills):
                 found.kill_one(names[i % count], took)
         except TimeoutError as e:
-            return took, str(e)
+            took.why = str(e)
         finally:
             # an orderly stop takes some of them half a minute; the children are ended with the directory
             found.end(signal.SIGKILL)
-    return took, ""
+    return took
 
 
-def all_theirs(counts: Sequence[int]) -> dict[int, dict[str, tuple[Took, str]]]:
+def all_theirs(counts: Sequence[int]) -> dict[int, dict[str, Took]]:
     """By number of children. Those that mostly sleep at the same time; then systemd, which is quick, alone."""
     with ThreadPoolExecutor(len(PEER_KILLS) * len(counts)) as pool:
         asked = {(n, name): pool.submit(theirs, name, n, kills) for n in counts for name, kills in PEER_KILLS.items()}
@@ -99,19 +100,19 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
             if not ours | taken:
                 continue
             adopted_kills = max(ADOPTED_KILLS, count) if taken else 0
-            mine, adopted, why = own(etcd.url, count, KILLS if ours else 0, adopted_kills)
+            mine, adopted = own(etcd.url, count, KILLS if ours else 0, adopted_kills)
             if taken:
-                yield Row(f"adopted-death-seen{more}", tuple(adopted.seen), NOBODY, why)
-                yield Row(f"respawn-adopted{more}", tuple(adopted.again), NOBODY, why)
+                yield Row(f"adopted-death-seen{more}", tuple(adopted.seen), NOBODY, adopted.note)
+                yield Row(f"respawn-adopted{more}", tuple(adopted.again), NOBODY, adopted.note)
             if ours:
                 rows[count] = (
-                    Row(f"child-death-seen{more}", tuple(mine.seen)),
-                    Row(f"respawn{more}", tuple(mine.again)),
+                    Row(f"child-death-seen{more}", tuple(mine.seen), note=mine.note),
+                    Row(f"respawn{more}", tuple(mine.again), note=mine.note),
                 )
                 yield from rows[count]
     if rows:
         others = all_theirs(tuple(rows))
         for count, (seen, again) in rows.items():
             by = others[count].items()
-            yield replace(seen, peers=tuple(peer(n, took.seen, 0.99, why) for n, (took, why) in by))
-            yield replace(again, peers=tuple(peer(n, took.again, 0.5, why) for n, (took, why) in by))
+            yield replace(seen, peers=tuple(peer(n, took.seen, 0.99, took.note) for n, took in by))
+            yield replace(again, peers=tuple(peer(n, took.again, 0.5, took.note) for n, took in by))

@@ -35,7 +35,7 @@ SETTLE_S = 60.0
 STEADY, QUIET = 0.2, 0.4
 """Of the cores: 256 quiet nodes take a sixth of two. With words to read they wait for etcd too, so a half is busy."""
 STOP_S = 1.0
-"""A rank takes at least so long to end: until then its node has nothing to tell the others."""
+"""A rank takes at least so long to end: the words about that come when all have begun to stop."""
 PROCESSES = 2
 """As many as the cores: agents that share a process take turns, as they would on the cores."""
 LEASE_S = 5.0
@@ -45,7 +45,8 @@ HERE = f"{NOTE}; each node's own record is in memory, since they would not share
 
 
 class Hosts:
-    """`count` agents in `processes` processes. `moves[move][node]`: when it was last made; `lives[node]`."""
+    """`count` agents in `processes` processes. `at[move][node]`: when it was last made; `life[node]`: its
+    number, stage and last move."""
 
     def __init__(self, url: str, where: Path, count: int, processes: int, stop_s: float, probes: bool) -> None:
         self.url = url
@@ -136,7 +137,9 @@ def steady(before: float, now: float, cores: int) -> bool:
 
 
 @contextlib.contextmanager
-def hosts(count: int, processes: int, stop_s: float = 0.0, *, probes: bool = False) -> Iterator[Hosts]:
+def hosts(
+    count: int, processes: int, stop_s: float = 0.0, *, probes: bool = False, start_s: float = START_S
+) -> Iterator[Hosts]:
     # each node has a disk of its own: nodes that share one wait for one another's fsync. etcd's is a real one
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     where = Path(tempfile.mkdtemp(prefix="yrb-", dir=memory))
@@ -144,7 +147,7 @@ def hosts(count: int, processes: int, stop_s: float = 0.0, *, probes: bool = Fal
         with deployed_etcd() as etcd:
             found = Hosts(etcd.url, where, count, processes, stop_s, probes)
             try:
-                found.wait("all ready", lambda: found.ready(1), START_S)
+                found.wait("all ready", lambda: found.ready(1), start_s)
                 yield found
             finally:
                 found.close()

@@ -109,7 +109,7 @@ def of_nodes(until: float, sizes: Sequence[int]) -> tuple[Table, list[str]]:
             notes.append(f"left out for lack of time: {n} real nodes")
             break
         began = time.monotonic()
-        one = cluster(n, QUIET_S, max(30.0, left / 2 - QUIET_S))
+        one = cluster(n, QUIET_S, max(30.0, left - QUIET_S))
         took = time.monotonic() - began
         if one is None:
             notes.append(f"left out: {n} real nodes were not at rest in time")
@@ -186,7 +186,7 @@ def main() -> int:
     if min(args.nodes) < 2:
         parser.error("--nodes are 2 or more")
     until = time.monotonic() + args.seconds
-    # a node is some connections, and all of them are in this process here
+    # a node is some connections, and the processes that hold a hundred nodes each inherit this
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     rows: Table = []

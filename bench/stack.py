@@ -166,7 +166,9 @@ def metrics(wanted: Set[str]) -> Iterator[Row]:
         time.sleep(SETTLE_S)
         host, _, port = node.api.partition(":")
         took = [_get(host, int(port), "/metrics") for _ in range(REQUESTS)]
-    row = Row("metrics", tuple(took), (peer("supervisord", (), 0.99),), "a connection each")
+    row = Row(
+        "metrics", tuple(took), (peer("supervisord", (), 0.99),), f"a connection each, {SETTLE_S:g} s after ready"
+    )
     yield row
     theirs: list[float] = []
     if peers.there("supervisord"):

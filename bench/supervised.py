@@ -18,14 +18,24 @@ from bench.sleepers import Births, Words, wait_all
 
 ROOT = Path(__file__).resolve().parents[1]
 LATE_S = 20.0
+SAID_S = 2.0
+"""After the next one is there."""
 
 
 @dataclass
 class Took:
-    """Milliseconds from the kill of each child: until it was seen, until the next one's first word."""
+    """Milliseconds from the kill of each child: until it was seen, until the next one's first word. `unsaid`: of so
+    many deaths nothing was said. `why` there are no more of them."""
 
     seen: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
+    unsaid: int = 0
+    why: str = ""
+
+    @property
+    def note(self) -> str:
+        unsaid = f"of {self.unsaid} deaths nothing was said" if self.unsaid else ""
+        return "; ".join(filter(None, (unsaid, self.why)))
 
 
 class Supervised:
@@ -85,13 +95,14 @@ class Supervised:
         def seen() -> float | None:
             return next((at for at, x in words.lines if (m := pattern.search(x)) and m[1] == name), None)
 
-        def there() -> bool:
-            return self.births.pids[name] != before and seen() is not None
-
-        late, limit = not self._wait(there, LATE_S), LATE_S * 1000
-        at = seen()
-        took.seen.append(limit if at is None else (at - began) * 1000)
-        took.again.append(limit if late else (self.births.at[name] - began) * 1000)
+        late = not self._wait(lambda: self.births.pids[name] != before, LATE_S)
+        took.again.append(LATE_S * 1000 if late else (self.births.at[name] - began) * 1000)
+        # some bring another one back and do not say that they have seen the death
+        self._wait(lambda: seen() is not None, SAID_S)
+        if (at := seen()) is not None:
+            took.seen.append((at - began) * 1000)
+        else:
+            took.unsaid += 1
         if late:
             raise TimeoutError(f"{name} was not there again within {LATE_S:g} s, which is its sample")
 

@@ -103,7 +103,7 @@ def test_a_canary_that_comes_and_goes_moves_gauges_and_nothing_else() -> None:
     assert ledger.still_s(12.0) == 0.0, "tokens while it waits are another's"
 
 
-@pytest.mark.parametrize(("each", "stuck"), [(0, True), (1, True), (3, False)])
+@pytest.mark.parametrize(("each", "stuck"), [(0, True), (1, True), (2, False), (3, False)])
 def test_what_canaries_bring_is_told_from_what_others_get(each: int, stuck: bool) -> None:
     """A canary is answered before each reading, and `each` tokens are counted: its own, or others' too."""
     ledger = Ledger()
@@ -131,6 +131,18 @@ def test_a_canary_that_is_counted_after_its_answer_is_nobody_elses_token() -> No
         # two of them at once
         ledger.read(8, Marks(0, 2 * i, 2 * i), 4.0 * i, 8)
     assert ledger.stuck_s(20.0) == 20.0
+
+
+def test_a_token_that_is_counted_when_nobody_asks_any_more_is_still_our_own() -> None:
+    ledger = Ledger()
+    ledger.read(8, Marks(0, 0, 0), 0.0, 8)
+    for i in range(1, 51):
+        ledger.ask()
+        ledger.answer(4.0 * i - 3.0)
+        ledger.asked()
+        ledger.read(8, Marks(0, i - 1, i - 1), 4.0 * i - 2.0, 8)
+        ledger.read(8, Marks(0, i, i), 4.0 * i, 8)
+    assert ledger.stuck_s(200.0) == 200.0
 
 
 def test_the_longest_stand_that_ended_is_kept_over_instances() -> None:

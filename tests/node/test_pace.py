@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yrnode.node.pace import Turns, pause_s, phases
+from yrnode.checks import kinds
+from yrnode.checks.base import Target
+from yrnode.model.spec import CheckSpec, ComponentSpec
+from yrnode.model.state import Plane
+from yrnode.model.verdict import Result, Tally, ok
+from yrnode.node.pace import Steps, pause_s, phases
+from yrnode.node.prober import Prober
 
 PERIODS = st.sampled_from((0.1, 0.5, 1.0, 2.0, 5.0, 7.3, 30.0))
 PHASES = st.floats(0.0, 1.0)
@@ -46,16 +53,16 @@ def test_components_have_their_turns_apart() -> None:
 
 
 async def test_what_is_due_at_once_has_one_step_of_the_loop_each() -> None:
-    turns, done = Turns(), list[int]()
-    loop, steps = asyncio.get_running_loop(), list[int]()
+    steps, done = Steps(), list[int]()
+    loop, counts = asyncio.get_running_loop(), list[int]()
 
     async def due(i: int) -> None:
-        await turns.mine()
+        await steps.mine()
         done.append(i)
 
     def step() -> None:
-        steps.append(len(done))
-        if len(steps) < 30:
+        counts.append(len(done))
+        if len(counts) < 30:
             loop.call_soon(step)
 
     tasks = [asyncio.create_task(due(i)) for i in range(10)]
@@ -64,7 +71,48 @@ async def test_what_is_due_at_once_has_one_step_of_the_loop_each() -> None:
     tasks[3].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert done == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert max(b - a for a, b in itertools.pairwise(steps)) == 1
+    assert max(b - a for a, b in itertools.pairwise(counts)) == 1
     # who comes when all have had theirs waits for nobody
     await asyncio.wait_for(due(10), 1.0)
     assert done[-1] == 10
+
+
+async def test_checks_of_a_component_begin_one_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long they are due together: what comes in between is behind one of them alone."""
+    began: list[int] = []
+    step, ended = 0, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal step
+        step += 1
+        if not ended.is_set():
+            loop.call_soon(count)
+
+    class Look:
+        asker = None
+
+        async def probe(self, target: Target) -> Result:
+            began.append(step)
+            return ok("fine")
+
+        async def close(self) -> None: ...
+
+    monkeypatch.setattr(kinds, "make", lambda spec, tools: Look())
+    checks = tuple(CheckSpec(f"check{i}", "x", 0.1, 1.0) for i in range(6))
+    spec = ComponentSpec("c", "x", Plane.CACHE, (), {}, Path("/x"), Path("/x"), checks=checks)
+    tallies = {c.name: Tally(passed=True) for c in checks}
+    steps = Steps()
+    prober = Prober(spec, "i1", object(), lambda *_: None, lambda: tallies, lambda: 1, steps, 0.0)  # type: ignore[arg-type]
+    try:
+        loop.call_soon(count)
+        deadline = loop.time() + 10.0
+        while len(began) < 4 * len(checks):
+            assert loop.time() < deadline
+            await asyncio.sleep(0.01)
+    finally:
+        ended.set()
+        await prober.close()
+    # the first look of an instance waits for nobody
+    due = began[len(checks) :]
+    assert len(set(due)) == len(due)

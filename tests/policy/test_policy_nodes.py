@@ -159,7 +159,7 @@ def test_go_when_every_node_has_promised() -> None:
     ("n1", "words"),
     [
         (None, "n1 (absent)"),
-        (Member(3, P.CLEAN), "n1 (has not read life 4)"),
+        (Member(3, P.CLEAN), "n1 (has not told of life 4)"),
         (Member(4, P.STOPPING, evidence="worker (starting)"), "n1 (stopping: worker (starting))"),
         (Member(4, P.HELD, evidence="stop n1"), "n1 (held: stop n1)"),
         (Member(4, P.CLEAN, "other"), "n1 (its cluster file differs)"),

@@ -135,3 +135,20 @@ def test_one_look_reads_each_mark_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.getpid() in {p.pid for p in look.procs}
     assert {look.marks(os.getpid()) for _ in range(3)} == {("c/n/etcd/ab", "/state")}
     assert asked == [os.getpid()]
+
+
+@pytest.mark.parametrize(
+    ("cmdline", "words"),
+    [
+        (b"", []),
+        (b"sleep\x0060\x00", ["sleep", "60"]),
+        (b"tool\x00--api-key\x00sk-1\x00", ["tool", "--api-key", "***"]),
+        # titles that a process has written over it, with and without an end
+        (b"tool --api-key sk-1\x00\x00\x00", ["tool", "--api-key", "***"]),
+        (b"tool --api-key sk-1", ["tool", "--api-key", "***"]),
+        (b"tool\x00a b\x00", ["tool", "a b"]),
+        (b"tool\x00\xff\x00", ["tool", "\ufffd"]),
+    ],
+)
+def test_the_words_of_a_command_line(cmdline: bytes, words: list[str]) -> None:
+    assert table.words_of(cmdline) == words

@@ -76,7 +76,7 @@ class Agent:
         self._probes: tuple[StoreWatch | StoreWrites, ...] = ()
 
     def probe(self) -> None:
-        """Ask its store what the daemon does; the answers change nothing here."""
+        """Ask its store what the daemon asks again and again."""
         self._probes = (
             StoreWatch(self.store, self.keys.store, lambda *_: None),
             StoreWrites(self.store, "etcdctl", self.world, self.events, self.wake.set),

@@ -14,7 +14,7 @@ from pathlib import Path
 from aiohttp import web
 
 from yrnode.model.cover import short
-from yrnode.model.secrets import cover_argv
+from yrnode.process import table
 from yrnode.telemetry.log import one_line
 
 LONGEST_COMMAND = 80
@@ -77,10 +77,7 @@ def _login(pid: int) -> int | None:
 
 def _command(pid: int) -> str:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
-        if not words:
-            return "gone"
-        argv = cover_argv(words.removesuffix("\0").split("\0"))
+        argv = table.argv(pid)
         if len(argv) > 1 and os.path.basename(argv[0]).startswith("python") and not argv[1].startswith("-"):
             # a script says more than what runs it
             argv = [os.path.basename(argv[1]), *argv[2:]]

@@ -66,18 +66,20 @@ class Ledger:
             self._marks = None
             self._moved_at = self._others_moved_at = now
         elif marks is not None:
+            generated = 0 if self._marks is None else max(0, marks.generated - self._marks.generated)
             if self._marks is not None and self._changed(self._marks, marks):
                 self._moved(now)
                 # a canary's own token moves the series too
-                if not self._answered or marks.generated - self._marks.generated > self._own:
+                if not self._own or generated > self._own:
                     self._others_moved_at = now
             self._marks = marks
+            self._own = max(0, self._own - generated)
         if not self.asking:
             several = min(in_flight, unfinished) >= SEVERAL
             self._several_since = (now if self._several_since is None else self._several_since) if several else None
         self._asked = SHADOW if self.asking else max(0, self._asked - 1)
-        # what was answered just now may be counted a moment later
-        self._own = self.asking + self._answered
+        # what was answered just now may be counted a moment later, but no later than that
+        self._own = min(self._own, self.asking + self._answered)
         self._answered = 0
 
     def _changed(self, before: Marks, after: Marks) -> bool:

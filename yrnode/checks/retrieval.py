@@ -110,6 +110,9 @@ class RetrievalCheck(Stateless):
         finally:
             long.cancel()
             ledger.asked()
+        if result is not None and result.verdict is Verdict.OK:
+            # at once: a reading that comes before would take its token for another's
+            ledger.answer(self.clock())
         after = await self._hits()
         hits = None if before is None or after is None else max(0, after - before)
         self._last = self._judge(ledger, result, short, hits)
@@ -131,7 +134,6 @@ class RetrievalCheck(Stateless):
             )
         if result.verdict is not Verdict.OK:
             return result
-        ledger.answer(self.clock())
         if ledger.lost and hits == 0:
             return unknown("a prompt is answered that the cache does not hold any more", lost=ledger.lost)
         ledger.lost = 0

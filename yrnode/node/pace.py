@@ -34,7 +34,7 @@ def phases() -> Iterator[float]:
     return ((HERE_S + 0.618 * i) % 1.0 for i in itertools.count())
 
 
-class Turns:
+class Steps:
     """Those that are due at the same moment, one in each step of the running loop."""
 
     def __init__(self) -> None:

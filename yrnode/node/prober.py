@@ -14,7 +14,7 @@ from yrnode.checks.base import Check, Target, Tools
 from yrnode.checks.starved import Witness
 from yrnode.model.spec import CheckSpec, ComponentSpec
 from yrnode.model.verdict import Result, Tally, fail, unknown
-from yrnode.node.pace import Turns, pause_s
+from yrnode.node.pace import Steps, pause_s
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -30,7 +30,7 @@ Report = Callable[[str, str, str, Result], None]
 class Prober:
     """`report` gets (component, instance, check, result). `tallies` and `pid` tell the instance's present state.
 
-    `turns`: those of all checks of this daemon. `phase_s`: when these are due, see `pace`.
+    `steps`: those of all checks of this daemon. `phase_s`: when these are due, see `pace`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Prober:
         report: Report,
         tallies: Callable[[], Mapping[str, Tally]],
         pid: Callable[[], int | None],
-        turns: Turns,
+        steps: Steps,
         phase_s: float,
     ) -> None:
         self._spec = spec
@@ -50,7 +50,7 @@ class Prober:
         self._report = report
         self._tallies = tallies
         self._pid = pid
-        self._turns, self._phase_s = turns, phase_s
+        self._steps, self._phase_s = steps, phase_s
         self._closed = False
         self._tasks = [asyncio.create_task(self._run(c), name=f"{spec.name} {c.name}") for c in spec.checks]
 
@@ -69,7 +69,7 @@ class Prober:
                 if passed and not spec.watch:
                     return
                 await asyncio.sleep(self._pause_s(spec, passed))
-                await self._turns.mine()
+                await self._steps.mine()
         finally:
             with contextlib.suppress(Exception):
                 await check.close()

@@ -83,6 +83,7 @@ class Shared:
         self._ahead: list[Ahead] = []
         self._lease = KeptLease(store, trust.LEASE_S, self._granted)
         self._watch = store.watch(keys.root)
+        self._watch.on_proof = wake
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._putting = asyncio.Lock()

@@ -35,7 +35,7 @@ from yrnode.node.drill import Drills
 from yrnode.node.groups import Groups, group_places
 from yrnode.node.memory import Memory
 from yrnode.node.notices import Notices
-from yrnode.node.pace import Turns, pause_s, phases
+from yrnode.node.pace import Steps, pause_s, phases
 from yrnode.node.peers import Peers
 from yrnode.node.routing import Routing
 from yrnode.node.shared import Shared
@@ -184,7 +184,7 @@ class Supervisor:
                 f"{self._cluster.cluster}/{self.identity.node}", self._places.state_dir, self._places.run_dir
             )
             member = members.of(self._cluster, self.identity.node, self._world, self.events, self._wake.set)
-            turns = Turns()
+            steps = Steps()
             self._units = {
                 name: Unit(
                     name,
@@ -192,7 +192,7 @@ class Supervisor:
                     tools,
                     owner,
                     self._wake.set,
-                    turns,
+                    steps,
                     phase,
                     member.get(name),
                     self.metrics.removed,
@@ -369,6 +369,7 @@ class Supervisor:
             if known and store_id != known:
                 cause = Cause(Reason.STORE, "the store has lost its data", f"store {store_id} instead of {known}")
                 self.events.emit("store", "replaced", cause)
+                self._world.store_since = time.monotonic()
             self._wake.set()
             return
         away = time.monotonic() - self._world.store_since

@@ -18,7 +18,7 @@ from yrnode.model.state import Move, State
 from yrnode.model.verdict import Result
 from yrnode.node import adoption
 from yrnode.node.members import Membership
-from yrnode.node.pace import Turns
+from yrnode.node.pace import Steps
 from yrnode.node.prober import Prober
 from yrnode.node.world import World
 from yrnode.policy.memory import shortage
@@ -39,7 +39,7 @@ class Unit:
     """`wake` asks the loop for a round. `member`: for etcd, the others of its cluster.
 
     `removed`: told of leftovers that went, perhaps in a thread: the component, its plane, what kind, how many.
-    `turns`: those of all checks of this daemon. `phase_s`: when its own are due, see `pace`."""
+    `steps`: those of all checks of this daemon. `phase_s`: when its own are due, see `pace`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Unit:
         tools: Tools,
         owner: Owner,
         wake: Callable[[], None],
-        turns: Turns,
+        steps: Steps,
         phase_s: float,
         member: Membership | None = None,
         removed: Callable[[str, str, str, int], None] | None = None,
@@ -59,7 +59,7 @@ class Unit:
         self._member = member
         self._owner = owner
         self._removed = removed
-        self._turns, self._phase_s = turns, phase_s
+        self._steps, self._phase_s = steps, phase_s
         self._wake = wake
         self.leave: Callable[[str], Awaitable[None]] | None = None
         """What comes before the end of an instance that serves: it is to get no more requests."""
@@ -188,7 +188,7 @@ class Unit:
             self._result,
             lambda: self.view.checks,
             lambda: instance.pid,
-            self._turns,
+            self._steps,
             self._phase_s,
         )
 

@@ -57,8 +57,8 @@ class World:
     cover: Callable[[str], str] = field(default_factory=Cover)
     """Covers secrets in whatever words come from outside: they are covered before anything is made of them."""
 
-    _looked_at: Mapping[str, Peer] | None = None
-    _away: list[str] = field(default_factory=list)
+    _looked_at: Mapping[str, Peer] | None = field(default=None, init=False, repr=False, compare=False)
+    _away: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def snapshot(self, now: float, jitter: float = 0.0) -> Snapshot:
         return Snapshot(

@@ -61,7 +61,7 @@ def _node(g: GroupView, node: str, member: Member | None, s: Snapshot, *, same: 
         # a fence stands for a worker that is not there; a rank that is not there is missed
         return "" if g.kind is GroupKind.CACHE and node in s.board.fences else f"{node} (absent)"
     if member.n != g.record.n:
-        return f"{node} (has not read life {g.record.n})"
+        return f"{node} (has not told of life {g.record.n})"
     if g.kind is GroupKind.CACHE and member.phase in _RESTING:
         return ""
     if member.phase is not Phase.CLEAN:

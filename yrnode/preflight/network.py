@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import psutil
+
 from yrnode.config.node import Interfaces, interfaces, nic_of
 from yrnode.model.spec import NIC
 from yrnode.preflight.finding import Finding, Look, blocker, good, refusal, warning
@@ -14,9 +16,6 @@ ADDRESS = ("HCCL_IF_IP", "VLLM_HOST_IP")
 
 
 def look(at: Look) -> list[Finding]:
-    # not at the top: a daemon that looks at something else has no use for it
-    import psutil
-
     node = at.host.cluster.nodes[at.host.node]
     here = interfaces()
     up = frozenset(name for name, state in psutil.net_if_stats().items() if state.isup)

@@ -146,12 +146,27 @@ def alive(proc: Proc) -> bool:
 def command(pid: int) -> str:
     """The command line for people, secrets covered, shortened to 200 characters."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as f:
-            words = f.read().decode("utf-8", "replace").split("\0")
+        words = argv(pid)
     except OSError:
         return ""
     # one line, whatever program somebody passes as a word
-    return short(" ".join(" ".join(cover_argv(words)).split()), 200)
+    return short(" ".join(" ".join(words).split()), 200)
+
+
+def argv(pid: int) -> list[str]:
+    """The command line, secrets covered; none of a zombie. OSError where it has gone."""
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        return words_of(f.read())
+
+
+def words_of(cmdline: bytes) -> list[str]:
+    """The words of a /proc cmdline, secrets covered. A process that has written a title over it has one word, with
+    blanks: what follows a secret's name there is a word too."""
+    text = cmdline.decode("utf-8", "replace")
+    words = text.rstrip("\0").split("\0")
+    if len(words) == 1 or not text.endswith("\0"):
+        words = " ".join(words).split()
+    return cover_argv(words)
 
 
 def monotonic_of(ticks: int) -> float:

@@ -9,6 +9,8 @@ import socket
 import time
 from collections.abc import Collection
 
+import psutil
+
 from yrnode.process import table
 
 UNSEEN = "a process that cannot be seen from here"
@@ -43,9 +45,6 @@ async def taken(host: str, port: int) -> str:
 
 def listener(host: str, port: int) -> int | None:
     """The pid of a process that listens on this address and port, or on all addresses, where /proc tells."""
-    # a megabyte, which a daemon whose ports are free never needs
-    import psutil
-
     try:
         for c in psutil.net_connections("tcp"):
             # several nodes of one host have the same ports, each on an address of its own

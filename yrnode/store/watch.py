@@ -65,6 +65,8 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._asked = asyncio.Event()
+        self.on_proof: Callable[[], None] = lambda: None
+        """Called when what `prove` asked for has come."""
         self.error: StoreError | None = None
         self.unbroken_since: float | None = None
         """Monotonic time since when nothing can have been missed or late; None while the store does not answer."""
@@ -161,7 +163,7 @@ class Watch:
         """Hand events on until the stream breaks or turns out to be behind the store's own word."""
         reading = asyncio.ensure_future(stream.next())
         asked = asyncio.ensure_future(self._asked.wait())
-        behind = False
+        behind = wanted = False
         try:
             while True:
                 timeout = _GRACE_S if behind else self._idle_s
@@ -169,6 +171,7 @@ class Watch:
                 waits = {reading} if behind else {reading, asked}
                 await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 if asked.done():
+                    wanted = True
                     self._asked.clear()
                     asked = asyncio.ensure_future(self._asked.wait())
                 if reading.done():
@@ -184,6 +187,9 @@ class Watch:
                 seen = await stream.probe()
                 if seen == fingerprint(self._known):
                     self._proven()
+                    if wanted:
+                        wanted = False
+                        self.on_proof()
                     self._backoff.reset()  # not at the opening: a stream that breaks at once must not be hammered
                     behind = False
                 elif behind and not reading.done():

@@ -16,8 +16,8 @@ from yrnode.model.verdict import Tally, Verdict
 from yrnode.policy import causes, component, gather, readiness, recovery
 from yrnode.policy.differs import differences
 from yrnode.policy.hits import WINDOW_S, Hits, Meaning, looks
-from yrnode.telemetry import exposition
 from yrnode.telemetry.daemon import DaemonCollector
+from yrnode.telemetry.exposition import Exposition
 
 RESTART_REASONS = (
     Reason.EXITED,
@@ -44,6 +44,7 @@ class Metrics:
         self._snapshot = snapshot
         self.hits = Hits()
         self._recovering = recovery.Known()
+        self._exposition = Exposition()
         self._registry = CollectorRegistry()
         self._restarts = Counter(
             "yrnode_component_restarts",
@@ -99,7 +100,7 @@ class Metrics:
             for reason in RESTART_REASONS:
                 # a series that is there from the start at 0 lets a rate see its first step
                 self._restarts.labels(self._node, c.name, c.plane.value, reason.value)
-        return exposition.text(self._registry.collect())
+        return self._exposition.text(self._registry.collect())
 
 
 class _FromSnapshot(Collector):
