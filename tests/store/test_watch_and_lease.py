@@ -85,6 +85,21 @@ async def test_a_quiet_stream_is_kept() -> None:
         assert store.streams == 1
 
 
+async def test_a_proof_that_is_asked_for_comes_at_once_and_is_told() -> None:
+    store = MuteStore()
+    told: list[float | None] = []
+    async with Watch(cast(Store, store), "/", Listing("/", 1), idle_s=60.0) as watch:
+        await until(lambda: watch.proven_at)
+        first = watch.proven_at
+        watch.on_proof = lambda: told.append(watch.proven_at)
+        watch.prove()
+        await until(lambda: told)
+    assert first is not None
+    assert told[0] is not None
+    assert first < told[0]
+    assert len(told) == 1
+
+
 async def test_a_stream_that_breaks_again_and_again_is_opened_ever_more_slowly() -> None:
     store = MuteStore()
     store.broken = True
