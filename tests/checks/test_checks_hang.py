@@ -45,6 +45,13 @@ def marks(n: int, tokens: int = 0) -> Marks:
     return Marks(n, tokens)
 
 
+def answered(ledger: Ledger, now: float) -> None:
+    """A canary that has brought its token."""
+    ledger.ask()
+    ledger.answer(now)
+    ledger.asked()
+
+
 def test_a_rank_that_was_asked_for_nothing_stands_for_nothing() -> None:
     ledger = Ledger()
     for now in range(100):
@@ -109,9 +116,7 @@ def test_what_canaries_bring_is_told_from_what_others_get(each: int, stuck: bool
     ledger = Ledger()
     ledger.read(8, Marks(0, 0, 0), 0.0, 8)
     for i in range(1, 11):
-        ledger.ask()
-        ledger.answer(2.0 * i - 0.5)
-        ledger.asked()
+        answered(ledger, 2.0 * i - 0.5)
         ledger.read(8, Marks(i, i, each * i), 2.0 * i, 8)
         assert ledger.still_s(2.0 * i) <= 0.5
     assert ledger.stuck_s(20.0) == (20.0 if stuck else 0.0)
@@ -121,13 +126,9 @@ def test_a_canary_that_is_counted_after_its_answer_is_nobody_elses_token() -> No
     ledger = Ledger()
     ledger.read(8, Marks(0, 0, 0), 0.0, 8)
     for i in range(1, 6):
-        ledger.ask()
-        ledger.answer(4.0 * i - 3.0)
-        ledger.asked()
+        answered(ledger, 4.0 * i - 3.0)
         ledger.read(8, Marks(0, 2 * i - 1, 2 * i - 2), 4.0 * i - 2.0, 8)
-        ledger.ask()
-        ledger.answer(4.0 * i - 1.0)
-        ledger.asked()
+        answered(ledger, 4.0 * i - 1.0)
         # two of them at once
         ledger.read(8, Marks(0, 2 * i, 2 * i), 4.0 * i, 8)
     assert ledger.stuck_s(20.0) == 20.0
@@ -137,9 +138,7 @@ def test_a_token_that_is_counted_when_nobody_asks_any_more_is_still_our_own() ->
     ledger = Ledger()
     ledger.read(8, Marks(0, 0, 0), 0.0, 8)
     for i in range(1, 51):
-        ledger.ask()
-        ledger.answer(4.0 * i - 3.0)
-        ledger.asked()
+        answered(ledger, 4.0 * i - 3.0)
         ledger.read(8, Marks(0, i - 1, i - 1), 4.0 * i - 2.0, 8)
         ledger.read(8, Marks(0, i, i), 4.0 * i, 8)
     assert ledger.stuck_s(200.0) == 200.0

@@ -35,6 +35,7 @@ class Ledger:
     requests that the server counted last. `missed`: canaries in a row that were out of time. `asking`: how many of
     ours are in flight. `lost`: prompts from the external cache in a row that never came, while short ones did.
     `moves`: how often movement was seen. `longest_s`: the longest stand that ended by itself, over all instances.
+    `_own`: tokens of ours that the engine may still count.
     """
 
     instance: str = ""
