@@ -102,11 +102,11 @@ def measure(wanted: Set[str]) -> Iterator[Row]:
             adopted_kills = max(ADOPTED_KILLS, count) if taken else 0
             mine, adopted = own(etcd.url, count, KILLS if ours else 0, adopted_kills)
             if taken:
-                yield Row(f"adopted-death-seen{more}", tuple(adopted.seen), NOBODY, adopted.note)
+                yield Row(f"adopted-death-seen{more}", adopted.held, NOBODY, adopted.note)
                 yield Row(f"respawn-adopted{more}", tuple(adopted.again), NOBODY, adopted.note)
             if ours:
                 rows[count] = (
-                    Row(f"child-death-seen{more}", tuple(mine.seen), note=mine.note),
+                    Row(f"child-death-seen{more}", mine.held, note=mine.note),
                     Row(f"respawn{more}", tuple(mine.again), note=mine.note),
                 )
                 yield from rows[count]

@@ -33,6 +33,11 @@ class Took:
     why: str = ""
 
     @property
+    def held(self) -> tuple[float, ...]:
+        """What we are held to: a death of which nothing was said was not seen, and is a sample of the limit."""
+        return (*self.seen, *[LATE_S * 1000] * self.unsaid)
+
+    @property
     def note(self) -> str:
         unsaid = f"of {self.unsaid} deaths nothing was said" if self.unsaid else ""
         return "; ".join(filter(None, (unsaid, self.why)))

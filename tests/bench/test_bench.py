@@ -15,6 +15,7 @@ from bench import __main__ as bench
 from bench import alarms, groups, growth
 from bench.contract import CONTRACT, LINES, chosen
 from bench.result import Peer, Row, peer, percentile
+from bench.supervised import LATE_S, Took
 from bench.table import table
 from tests.support.node import cluster_text
 
@@ -247,3 +248,9 @@ def test_growth_that_was_not_judged_is_told() -> None:
     shown = growth._row("shown", "ms", {8: 1.0}, None)
     assert growth.unjudged([growth._row("one size", "ms", {8: 1.0}), shown]) == ["one size"]
     assert growth.unjudged([growth._row("two", "ms", {8: 1.0, 16: 2.0}), growth._row("x", "ms", {})]) == ["x"]
+
+
+def test_a_death_that_we_say_nothing_of_is_a_sample_of_the_limit() -> None:
+    took = Took(seen=[3.0, 4.0], again=[20.0, 21.0, 22.0], unsaid=1)
+    assert took.held == (3.0, 4.0, LATE_S * 1000)
+    assert took.note == "of 1 deaths nothing was said"
